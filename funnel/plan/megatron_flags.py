@@ -125,25 +125,35 @@ def megatron_flags(
 def _refuse_without_flag(projection: Projection) -> None:
     """Raise TargetError if Megatron-LM's flags cannot express the recipe."""
     source, target = projection.source, projection.target
-    if target.activation == "geglu":
-        raise _no_flag("activation geglu", "gates with the exact GELU (--quick-geglu does not)")
-    if target.norm_place != "pre":
-        raise _no_flag(f"norm_place {target.norm_place}", "norms what a block adds")
-    if target.qk_norm and target.norm == "layernorm":
-        raise _no_flag("qk_norm with norm layernorm", "norms heads otherwise than the stream")
-    if target.positions == "rotary" and target.rope_base != int(target.rope_base):
-        raise _no_flag(f"rope_base {target.rope_base:.10g}", "takes a base that is not whole")
-    if source.mup_base_depth not in (None, target.n_layer):
-        raise _no_flag(
-            f"mup_base_depth {source.mup_base_depth}",
-            f"scales residual branches, by {source.mup_base_depth} / {target.n_layer} here",
-        )
-
-
-def _no_flag(what: str, flag: str) -> TargetError:
-    return TargetError(
-        f"{what} cannot be launched: Megatron-LM has no flag that {flag}; hand off a recipe without"
-    )
+    depth = source.mup_base_depth
+    for is_so, what, flag in (
+        (
+            target.activation == "geglu",
+            "activation geglu",
+            "gates with the exact GELU (--quick-geglu does not)",
+        ),
+        (target.norm_place != "pre", f"norm_place {target.norm_place}", "norms what a block adds"),
+        (
+            target.qk_norm and target.norm == "layernorm",
+            "qk_norm with norm layernorm",
+            "norms heads otherwise than the stream",
+        ),
+        (
+            target.positions == "rotary" and target.rope_base != int(target.rope_base),
+            f"rope_base {target.rope_base:.10g}",
+            "takes a base that is not whole",
+        ),
+        (
+            depth not in (None, target.n_layer),
+            f"mup_base_depth {depth}",
+            f"scales residual branches, by {depth} / {target.n_layer} here",
+        ),
+    ):
+        if is_so:
+            raise TargetError(
+                f"{what} cannot be launched: Megatron-LM has no flag that {flag}; hand off a "
+                "recipe without"
+            )
 
 
 def precision_flags(precision: Precision) -> tuple[Flag, ...]:

@@ -7,10 +7,11 @@ within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Whole numbers must be 
 neighboring ratios.
 """
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 from autoresearch.errors import TargetError
 from funnel.target.architecture import TargetArchitecture
@@ -18,6 +19,8 @@ from funnel.target.equal_size import RATIO_TOLERANCE, Equal, EqualSize
 from funnel.target.proxies import Proxy, ProxyBase
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import ParameterCount
+
+N = TypeVar("N", int, float)
 
 RATIO_STEP = 1.32
 """Least factor between neighboring ratios; it exceeds the tolerance, so they stay distinct."""
@@ -172,31 +175,23 @@ class _Ladders:
         if "depth_width" in self.target.fixed:
             return (own,)
         grain = math.gcd(WIDTH_GRAIN[self.tiny], own)
-        found = [own]
-        for direction in (-1, 1):
-            last = own
-            for d_model in self._outwards(own, direction * grain):
-                if max(d_model, last) < WIDTH_STEP * min(d_model, last):
-                    continue
-                if self._fits(d_model, ratio):
-                    found.append(d_model)
-                    last = d_model
-        found.sort(key=lambda d_model: abs(math.log(d_model / own)))
-        return tuple(sorted(found[:MOST_WIDTHS]))
+        sides = [
+            [width for width in self._outwards(own, direction * grain) if self._fits(width, ratio)]
+            for direction in (-1, 1)
+        ]
+        return _spaced(own, sides, WIDTH_STEP, MOST_WIDTHS)
 
     def _outwards(self, own: int, step: int) -> Iterator[int]:
         """Yield widths from the baseline's outward while width to depth stays in its range."""
         aspect = own / self.proxy.n_layer
-        d_model = own + step
-        while d_model > 0:
-            layers = self.size.layers(d_model, self.proxy.d_ff / own)
+        for d_model in itertools.count(own + step, step):
+            layers = self.size.layers(d_model, self.proxy.d_ff / own) if d_model > 0 else 0
             if layers < LEAST_LAYERS - 0.5:
                 return
             off = d_model / max(1, round(layers)) / aspect
             if max(off, 1 / off) > ASPECT_RANGE[self.tiny] * (1 + 1e-9):
                 return
             yield d_model
-            d_model += step
 
     def _fits(self, d_model: int, ratio: float) -> bool:
         layers = math.floor(self.size.layers(d_model, ratio) + 0.5)
@@ -209,34 +204,26 @@ class _Ladders:
         """Return the target's ratio, and nearby ratios that whole layers allow at its width."""
         if "ffn_ratio" in self.target.fixed:
             return (own,)
-        found = [own]
-        for direction in (-1, 1):
-            last = own
-            for ratio in _quarters(own, direction):
-                apart = max(ratio, last) / min(ratio, last)
-                if apart >= RATIO_STEP and self._fits(self.proxy.d_model, ratio):
-                    found.append(ratio)
-                    last = ratio
-        found.sort(key=lambda ratio: abs(math.log(ratio / own)))
-        return tuple(sorted(found[:MOST_RATIOS]))
+        # Multiples of a quarter, from the ratio outward to the ends of the range.
+        below = range(math.ceil(own * 4 - 1), math.ceil(own / FFN_RANGE * 4) - 1, -1)
+        above = range(math.floor(own * 4 + 1), math.floor(own * FFN_RANGE * 4) + 1)
+        sides = [
+            [n / 4 for n in side if n > 0 and self._fits(self.proxy.d_model, n / 4)]
+            for side in (below, above)
+        ]
+        return _spaced(own, sides, RATIO_STEP, MOST_RATIOS)
 
     def head_dims(self) -> tuple[int, ...]:
-        own = self.proxy.d_model // self.proxy.n_head
+        own, d_model = self.proxy.d_model // self.proxy.n_head, self.proxy.d_model
         if "head_dim" in self.target.fixed:
             return (own,)
         wanted = {int(own * factor) for factor in HEAD_FACTORS}
-        return tuple(
-            sorted(
-                head_dim
-                for head_dim in wanted
-                if head_dim == own
-                or (
-                    head_dim >= SMALLEST_HEAD
-                    and head_dim % 2 == 0
-                    and self.proxy.d_model % head_dim == 0
-                )
-            )
-        )
+        whole = {
+            head_dim
+            for head_dim in wanted
+            if head_dim >= SMALLEST_HEAD and head_dim % 2 == 0 and d_model % head_dim == 0
+        }
+        return tuple(sorted(whole | {own}))
 
     def kv_groups(self) -> tuple[int, ...]:
         own = self.proxy.n_head // self.proxy.kv_heads
@@ -246,10 +233,17 @@ class _Ladders:
         return tuple(sorted(whole | {own}))
 
 
-def _quarters(own: float, direction: int) -> Iterator[float]:
-    """Yield multiples of a quarter, from a ratio outward to the end of the range."""
-    low, high = own / FFN_RANGE, own * FFN_RANGE
-    ratio = (math.floor(own * 4 + 1) if direction > 0 else math.ceil(own * 4 - 1)) / 4
-    while low <= ratio <= high and ratio > 0:
-        yield ratio
-        ratio += direction / 4
+def _spaced(own: N, sides: Sequence[Sequence[N]], step: float, most: int) -> tuple[N, ...]:
+    """Return the values nearest to ``own``, with at least the factor ``step`` between neighbors.
+
+    :param sides: values below and above it, from it outward.
+    """
+    found = [own]
+    for side in sides:
+        last = own
+        for value in side:
+            if max(value, last) >= step * min(value, last):
+                found.append(value)
+                last = value
+    found.sort(key=lambda value: abs(math.log(value / own)))
+    return tuple(sorted(found[:most]))
