@@ -22,7 +22,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
+from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.report.findings import Findings, ReportedKnob, read_findings
 from trajectory.report.iterations import CurveReader
 from trajectory.rows import CampaignRow, Decision, FinalistsRow, Row, StressRow, StressVerdict
@@ -161,8 +161,3 @@ def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> lis
     spread = tuple(row.config_hash for row in measured if row.config_hash)
     found.append(FinalistsRow(at=at(600), steps=steps, finalists=(), spread=spread))
     return [*kept, *found]
-
-
-def long_reason(characters: int = 100_000) -> Proposal:
-    """Return a proposal with a very long reason."""
-    return Proposal(changes={"lr": 0.002}, reason="</p>" * (characters // 4))

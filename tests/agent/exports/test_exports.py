@@ -2,12 +2,8 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
-from urllib.request import urlopen
 
 import optuna
 import pytest
@@ -20,7 +16,6 @@ from agent.proposers.llm.completions import Conversations, Message, messages_sha
 from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
 from tests.support.memories import MENU, memory_of, raw
-from tests.support.ports import free_port
 from tests.support.rows import (
     at,
     baseline_row,
@@ -110,35 +105,6 @@ def test_a_storage_that_cannot_be_used_is_said(subject: Path, tmp_path: Path) ->
         with pytest.raises(FormatError) as raised:
             export_optuna(subject, where)
         assert "\n" not in str(raised.value)
-
-
-@pytest.mark.slow
-def test_optuna_dashboard_opens_the_study(subject: Path, tmp_path: Path) -> None:
-    pytest.importorskip("optuna_dashboard")
-    export_optuna(subject, str(tmp_path / "o.sqlite"))
-    command = Path(sys.executable).with_name("optuna-dashboard")
-    arguments = [command, f"sqlite:///{tmp_path / 'o.sqlite'}", "--host=127.0.0.1", "--port=0"]
-    arguments[-1] = f"--port={free_port()}"
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        base = f"http://127.0.0.1:{str(arguments[-1]).partition('=')[2]}/api/studies"
-        studies = json.loads(_get(base))["study_summaries"]
-        shown = json.loads(_get(f"{base}/{studies[0]['study_id']}"))
-        assert len(shown["trials"]) == len(Evidence(read_rows(subject / JOURNAL_FILE)).configs)
-        assert {p["name"] for p in shown["trials"][0]["params"]} == set(MENU.knobs)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _get(url: str) -> bytes:
-    """Return the page once the server answers."""
-    while True:
-        try:
-            with urlopen(url) as response:
-                return bytes(response.read())
-        except OSError:
-            time.sleep(0.2)
 
 
 @pytest.mark.slow

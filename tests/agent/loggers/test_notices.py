@@ -14,10 +14,7 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from agent.loggers.notices import Notifier
-from agent.search.stopping import Goal
-from agent.workbench.campaign_run import SessionOptions, run_campaign
-from autoresearch import files
-from autoresearch.errors import MachineryError, SettingsError
+from autoresearch.errors import SettingsError
 from tests.support.campaigns import Toy
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -128,22 +125,3 @@ def test_the_loop_sends_its_end_its_keeps_and_its_trouble_and_writes_no_address(
     files = [file.read_bytes() for file in toy.campaign.rglob("*") if file.is_file()]
     assert not any(SECRET.encode() in one for one in files)
     assert SECRET not in done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_the_notice_of_a_full_disk_names_its_mount_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    toy = Toy(tmp_path).begun(1)
-    (toy.campaign / "in_flight").rmdir()
-    (toy.campaign / "in_flight").write_text("no folder, so no iteration can begin")
-    monkeypatch.chdir(tmp_path)
-    for name, value in toy.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(files, "_FULL_BYTES", 1 << 80)
-    with http_server() as (port, received):
-        options = SessionOptions(notifier=Notifier([f"json://127.0.0.1:{port}/{SECRET}"]))
-        with pytest.raises(MachineryError):
-            run_campaign(toy.campaign, {}, Goal(iterations=2), options)
-    mount = next(one for one in (toy.campaign, *toy.campaign.parents) if one.is_mount())
-    assert f" {mount}, " in received[0]["message"]

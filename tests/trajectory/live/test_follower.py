@@ -155,19 +155,6 @@ def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
         assert f"{amount:.4f}" in status.finding
 
 
-def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) -> None:
-    write(tmp_path, simulated(5))
-    fourth, fifth = in_flight(tmp_path, 4), in_flight(tmp_path, 5)
-    fourth.write_text(json.dumps({"iter": 4, "until": 100}), "utf-8")
-    follower = followed(tmp_path)
-    fourth.unlink()
-    follower.poll()
-    assert follower.status().until == 100
-    fifth.write_text(json.dumps({"iter": 5, "until": 200}), "utf-8")
-    follower.poll()
-    assert follower.status().until == 200
-
-
 @pytest.mark.parametrize("text", ["[]", "{", '{"until": "soon"}'])
 def test_a_senseless_in_flight_file_says_nothing(tmp_path: Path, text: str) -> None:
     write(tmp_path, simulated(5))
@@ -266,16 +253,6 @@ def test_a_pipe_or_a_link_for_a_curve_is_not_read(tmp_path: Path) -> None:
 
 def elsewhere_link(target: Path) -> Callable[[Path], None]:
     return lambda link: link.symlink_to(target)
-
-
-def test_a_line_of_a_curve_that_is_none_is_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, simulated(5))
-    curve = begin_trial(tmp_path, "t000010", 2) / "curve.jsonl"
-    with curve.open("a", encoding="utf-8") as file:
-        file.write("nonsense\n" + point(3).model_dump_json() + "\n")
-    follower = followed(tmp_path)
-    assert follower.running is not None
-    assert [one.step for one in follower.running.points] == [1, 2, 3]
 
 
 def test_iterations_that_an_import_left_out_shift_no_others(tmp_path: Path) -> None:

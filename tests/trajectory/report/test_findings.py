@@ -177,13 +177,6 @@ def test_coverage_counts_configs_and_proposals(
     assert found.stops.trials == 5 + sum(len(row.trials) for row in iterations)
 
 
-def test_training_a_known_config_again_is_a_repeat(tmp_path: Path) -> None:
-    candidate = config(lr=0.002)
-    twice = [iteration_row(i, candidate, (trial(10 + i, candidate, i, ok(4.2)),)) for i in (1, 2)]
-    found = findings(tmp_path, [*metered(None)[:3], *twice])
-    assert found.stops.repeats == 1
-
-
 def test_proposers_have_their_share_and_hit_rate(
     tmp_path: Path, iterations: list[IterationRow], rows: list[Row]
 ) -> None:
@@ -204,21 +197,6 @@ def test_proposers_have_their_share_and_hit_rate(
     assert model.work.prompt_tokens == 3100 * model.record.replies
     shares = [one.share_of_keeps.value for one in proposers.kinds if one.share_of_keeps]
     assert sum(shares) == pytest.approx(1)
-
-
-def test_a_kept_suggestion_that_a_model_repeated_is_nobody_s(
-    tmp_path: Path, rows: list[Row]
-) -> None:
-    def echo(row: Row) -> Row:
-        if not isinstance(row, IterationRow) or row.proposer.kind != "llm" or not row.proposal:
-            return row
-        said = row.proposer.model_copy(update={"overrode": row.proposal.changes})
-        return row.model_copy(update={"proposer": said})
-
-    proposers = known(Proposers.of(findings(tmp_path, [echo(row) for row in rows])))
-    (model,) = (one for one in proposers.kinds if one.kind == "llm")
-    assert model.record.kept == 0
-    assert model.hit_rate is not None and model.hit_rate.value == 0
 
 
 def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
@@ -293,12 +271,6 @@ def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list
     assert test.n == 6
     assert test.fidelity is not None
     assert test.pairs[0].long == runs[0].standing.objective
-
-
-def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
-    found = usage_of(findings(tmp_path, stress_rows(rows)))
-    assert found.energy_wh == pytest.approx(12 * 0.25)
-    assert found.long_runs_s == pytest.approx(12 * 3.65)
 
 
 def test_an_empty_journal_is_refused_by_name(tmp_path: Path) -> None:

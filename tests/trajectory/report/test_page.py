@@ -21,7 +21,6 @@ from tests.support.reports import (
     HOSTILE,
     findings,
     hostile_rows,
-    long_reason,
     simulated,
     with_menu,
 )
@@ -160,16 +159,6 @@ def test_changes_are_told_against_the_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reason_of_100_000_characters_is_kept_whole_and_costs_little(tmp_path: Path) -> None:
-    rows = list(with_menu([campaign_row(), baseline_row(1, 4.3, 0)]))
-    row = iteration_row(1, None)
-    rows.append(row.model_copy(update={"proposal": long_reason()}))
-    _, page = written(tmp_path, rows)
-    assert len(unpacked(page)[0]["reason"]) == 100_000
-    assert len(page) < 200_000
-
-
-@pytest.mark.slow
 def test_a_long_campaign_is_packed_in_parts_and_drawn_without_a_mark_a_row(tmp_path: Path) -> None:
     found, page = written(tmp_path, simulated(MAX_LINKED + 150))
     assert [chunk.iterations for chunk in found.details] == [100] * 7 + [50]
@@ -190,14 +179,6 @@ def test_figures_are_in_the_pages_colors_and_their_ids_are_the_pages_own(hostile
         for name in ("fill", "stroke"):
             value = attributes.get(name)
             assert value is None or not value.startswith("#"), (tag, attributes)
-
-
-@pytest.mark.slow
-def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
-    found = findings(tmp_path, simulated(3))
-    first = write_report(found, tmp_path / "report").figures[0].read_bytes()
-    again = write_report(found, tmp_path / "report")
-    assert again.figures[0].read_bytes() == first, "the same findings draw the same figure"
 
 
 def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:

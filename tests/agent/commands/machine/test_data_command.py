@@ -69,10 +69,6 @@ def test_the_field_of_records_can_be_named(home: Home, tmp_path: Path) -> None:
     assert isinstance(home.run("prepare", str(path)).exception, CorpusError)
 
 
-def test_the_default_source_is_the_standard_library(home: Home) -> None:
-    assert home.report("prepare")["name"] == "stdlib"
-
-
 def test_list_shows_every_corpus_and_what_is_damaged(home: Home) -> None:
     assert home.report("list") == {"corpora": [], "damaged": []}
     sound = home.report("prepare", str(home.text), "--name", "sound")

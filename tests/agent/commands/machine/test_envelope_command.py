@@ -70,13 +70,6 @@ def test_a_sweep_measures_and_resumes(tmp_path: Path, run: Run) -> None:
     assert "steps" in str(other.exception)
 
 
-@pytest.mark.slow
-def test_without_a_grid_the_menus_own_is_measured(run: Run) -> None:
-    found = report(run("--steps=2", "--warmup=0", "--json"))
-    (only,) = found["points"]
-    assert (only["batch_size"], only["seq_len"], only["precision"]) == (4, 32, "fp32")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [("--batch=2,x",), ("--batch=0",), ("--seq=-1",), ("--precision=fp4",), ("--steps=0",)],

@@ -7,12 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.campaigns import Toy
-from tests.support.confirmed import confirmation
 from tests.support.reports import simulated
 from tests.support.rows import write_journal
-from trainer.spec import gpt
-from trajectory import ranking
-from trajectory.evidence import Evidence
 
 
 @pytest.fixture
@@ -40,23 +36,6 @@ def test_json_has_the_headline_numbers_and_out_the_files(toy: Toy) -> None:
     assert summary["best"]["n"] >= 1
     assert summary["cost_usd"] is None, "nothing was metered"
     assert not (toy.campaign / "report").exists()
-
-
-@pytest.mark.slow
-def test_json_of_a_confirmed_campaign_says_what_fresh_runs_found(toy: Toy) -> None:
-    journal = toy.campaign / "trajectory.jsonl"
-    rows = simulated(30)
-    evidence = Evidence(rows)
-    baseline = evidence.configs[evidence.baseline_hash or ""]
-    best = next(one for one in ranking.top(evidence, 9) if one.iter)
-    runs, found = confirmation(9000, gpt(baseline.config), {best.iter: gpt(best.config)})
-    write_journal(journal, iter([*rows, *runs, found]))
-    done = toy.run("report", f"--campaign={toy.campaign}", "--json")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)["summary"]
-    assert summary["best"]["fresh"]["config_hash"] == best.config_hash
-    assert summary["best"]["score"] == summary["best"]["objective"]
-    assert summary["unit"] == "bits per byte"
 
 
 @pytest.mark.slow
