@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import CorpusError, MachineryError, SpecError
+from trainer.isolation.messages import Driver, Said
 from trainer.spec import Measured, TrialFailed, TrialSpec
 
 ENTRY = "tests.support.hostile:run"
@@ -365,7 +366,7 @@ def say_everything(trial_dir: Path) -> None:
     line = _line()
     with contextlib.suppress(OSError):
         for _ in range(1000):
-            os.write(line, b"sssssssssssssss")
+            os.write(line, Driver(phase="starting").model_dump_json().encode())
     os._exit(9)
 
 
@@ -401,9 +402,7 @@ def _note(trial_dir: Path) -> None:
 
 def leave_result(trial_dir: Path, text: str) -> None:
     """Leave the result as the trainer does."""
-    report = b"r" + text.encode() + b"\n"
-    while report:
-        report = report[os.write(_line(), report) :]
+    os.write(_line(), Said(text=text).model_dump_json().encode())
 
 
 def leave_everything(trial_dir: Path, lines: list[str], printed: str, text: str) -> None:

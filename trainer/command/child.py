@@ -8,7 +8,6 @@ among the trial's temporary files (:mod:`trainer.command.workspace`) and is remo
 import os
 import resource
 import select
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -123,7 +122,7 @@ class _Run:
             steps=self._last_step,
             train_s=train_s,
             setup_s=setup_s,
-            peak_mem_gib=peak * (1 if sys.platform == "darwin" else 1024) / 2**30,
+            peak_mem_gib=peak / 2**20,
         )
 
     # --- while it runs --------------------------------------------------------------------------

@@ -19,9 +19,8 @@ import os
 import socket
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
-from autoresearch.files import write_all
 from autoresearch.values import Frozen, NonNegative
 
 
@@ -75,13 +74,19 @@ class Driver(Frozen):
     """Whether the device shares the machine's memory; known once it is up."""
 
 
+class NoMore(Frozen):
+    """The trial's process reports nothing more about the driver."""
+
+    kind: Literal["no_more"] = "no_more"
+
+
 class Said(Frozen):
     """The trial's process reported its result before it ended."""
 
     kind: Literal["said"] = "said"
     text: str
     """A TrialResult or a TrialError, as JSON, not validated."""
-    is_error: bool
+    is_error: bool = False
     """True for a TrialError: nothing was measured, and the config is not to blame."""
 
 
@@ -152,20 +157,14 @@ class ServerDied(Exception):
     """The server ended unexpectedly."""
 
 
-_STARTING, _UP, _UP_UNIFIED, _NO_MORE = b"s", b"u", b"U", b"."
-_RESULT, _ERROR, _END = b"r", b"e", b"\n"
-_WORDS = {
-    _STARTING: Driver(phase="starting"),
-    _UP: Driver(phase="up"),
-    _UP_UNIFIED: Driver(phase="up", is_unified=True),
-}
-_CHUNK_BYTES = 1 << 16
-_MOST_BYTES = 1 << 20
-"""Longest report that is read."""
+Report: TypeAlias = Annotated[Driver | NoMore | Said, Field(discriminator="kind")]
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
+_MOST_BYTES = 1 << 18
+"""More than the kernel takes as one packet by default."""
 
 
 class DriverLine:
-    """The trial's end of the line."""
+    """The trial's end of the line, on which each report is a packet."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -185,26 +184,10 @@ class DriverLine:
             ear.close()
         return 0
 
-    def starting(self) -> None:
-        """Report that the driver is about to start."""
-        os.write(self._fd, _STARTING)
-
-    def up(self, *, is_unified: bool) -> None:
-        """Report that the driver runs; ``is_unified``: on a device that shares the machine's
-        memory."""
-        os.write(self._fd, _UP_UNIFIED if is_unified else _UP)
-
-    def no_more(self) -> None:
-        """Report that no more messages about the driver follow."""
-        os.write(self._fd, _NO_MORE)
-
-    def result(self, text: str) -> None:
-        """Report the result, as JSON in one line."""
-        self._report(_RESULT, text)
-
-    def error(self, text: str) -> None:
-        """Report a TrialError, as JSON in one line."""
-        self._report(_ERROR, text)
+    def send(self, report: Report) -> None:
+        """Send a report, unless the server is gone, so that this process will end soon."""
+        with contextlib.suppress(OSError):
+            os.write(self._fd, report.model_dump_json().encode())
 
     def close(self) -> None:
         """Close the line, as every process forked from this one does."""
@@ -212,22 +195,16 @@ class DriverLine:
             os.close(self._fd)
         self._fd = -1  # the number may be another file's soon
 
-    def _report(self, kind: bytes, text: str) -> None:
-        with contextlib.suppress(OSError):  # the server is gone, and this process will end soon
-            write_all(self._fd, kind + text.encode() + _END)
-
 
 class DriverEar:
     """The fork server's end of a new line."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair()
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._fd, self.their_fd = here.detach(), there.detach()
         os.set_blocking(self._fd, False)
         self._driver_may_speak = True
         self._has_reported = False
-        self._cut = b""
-        """Beginning of a report whose end has not arrived."""
 
     def fileno(self) -> int:
         return self._fd
@@ -251,37 +228,25 @@ class DriverEar:
         server busy.
         """
         heard: list[Driver | Said] = []
+        report: Report | None
         while True:
             try:
-                said = os.read(self._fd, _CHUNK_BYTES)
+                report = _REPORT.validate_json(os.read(self._fd, _MOST_BYTES))
             except BlockingIOError:
                 return heard
-            except ConnectionResetError:
-                said = b""
-            if not said or not self._take(said, heard):
-                return heard or None
-
-    def _take(self, said: bytes, heard: list[Driver | Said]) -> bool:
-        """Parse reports in these bytes into ``heard``, and return whether more are accepted."""
-        said, self._cut = self._cut + said, b""
-        while said:
-            word, said = said[:1], said[1:]
-            if word in {_RESULT, _ERROR} and not self._has_reported:
-                self._driver_may_speak = False
-                text, end, rest = said.partition(_END)
-                if not end:
-                    self._cut = word + said
-                    return len(self._cut) <= _MOST_BYTES
-                report = text.decode(errors="replace")
-                heard.append(Said(text=report, is_error=word == _ERROR))
-                self._has_reported, said = True, rest
-            elif self._driver_may_speak and word in _WORDS:
-                heard.append(_WORDS[word])
-            elif self._driver_may_speak and word == _NO_MORE:
-                self._driver_may_speak = False
-            else:
-                return False
-        return True
+            except (ConnectionResetError, ValidationError):  # it is gone, or makes no sense
+                report = None
+            match report:
+                case Driver() if self._driver_may_speak:
+                    heard.append(report)
+                case NoMore() if self._driver_may_speak:
+                    self._driver_may_speak = False
+                case Said() if not self._has_reported:
+                    self._driver_may_speak, self._has_reported = False, True
+                    heard.append(report)
+                case _:
+                    self._driver_may_speak, self._has_reported = False, True
+                    return heard or None
 
     def close(self) -> None:
         os.close(self._fd)

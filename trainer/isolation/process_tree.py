@@ -1,8 +1,6 @@
 """Find the process tree of a trial, tie its life to its parent's, and end what it leaves behind.
 
-Linux answers all of this from /proc in well under a millisecond. Elsewhere psutil's slower scan of
-every process does, and the ties to the parent (:func:`become_subreaper`, :func:`die_with_parent`)
-do nothing.
+Linux answers all of this from /proc in well under a millisecond.
 
 As a subreaper the fork server inherits every process that a trial orphans, in any session. So
 everything of a trial is below a child of the server, and when nothing is left the trial has ended.
@@ -12,7 +10,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +25,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def become_subreaper() -> None:
     """Make orphaned descendants of any session children of this process."""
-    if sys.platform == "linux":
-        check(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
+    check(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
 def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send ``by`` when the parent's thread dies; send it now if it is already
     dead."""
-    if sys.platform == "linux":
-        check(libc().prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0), "PR_SET_PDEATHSIG")
+    check(libc().prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0), "PR_SET_PDEATHSIG")
     if os.getppid() != parent:
         os.kill(os.getpid(), by)
 
@@ -133,12 +128,11 @@ def ended(status: int, usage: resource.struct_rusage, survivors: tuple[int, ...]
 
     :param survivors: processes that :func:`sweep` could not end.
     """
-    unit = 1 if sys.platform == "darwin" else 1024
     exit_code = os.waitstatus_to_exitcode(status)
     return Ended(
         exit_code=exit_code if exit_code >= 0 else None,
         signal=-exit_code if exit_code < 0 else None,
-        peak_bytes=usage.ru_maxrss * unit,
+        peak_bytes=usage.ru_maxrss * 1024,
         survivors=survivors,
     )
 

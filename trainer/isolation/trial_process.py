@@ -31,7 +31,7 @@ from trainer.command.starting import exit_code
 from trainer.command.workspace import Reach, furnish, work_below, work_dir
 from trainer.isolation.kernel import cgroup, shared_memory
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
-from trainer.isolation.messages import DriverEar, DriverLine, Said, Start
+from trainer.isolation.messages import Driver, DriverEar, DriverLine, NoMore, Said, Start
 from trainer.isolation.outcome import TrialError
 from trainer.isolation.process_tree import become_subreaper, die_with_parent, sweep
 from trainer.machine import cuda_driver
@@ -76,7 +76,7 @@ def live(
         reach = _reach(spec, trial_dir)
         return run_trial(Trial(spec, trial_dir, reach, run, line, born, sandbox))
     except AutoresearchError as error:
-        line.error(TrialError.of(error).model_dump_json())
+        line.send(_refusal(error))
         return 1
     except SystemExit as stop:
         return exit_code(stop)
@@ -86,11 +86,15 @@ def live(
             full = MachineryError(
                 f"the disk under {trial_dir} is full; free some space and resume the campaign"
             )
-            line.error(TrialError.of(full).model_dump_json())
+            line.send(_refusal(full))
         return 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def _refusal(error: AutoresearchError) -> Said:
+    return Said(text=TrialError.of(error).model_dump_json(), is_error=True)
 
 
 def _reach(spec: TrialSpec, trial_dir: Path) -> Reach | None:
@@ -151,16 +155,17 @@ class Trial:
         :raises MachineryError: if it does not start.
         """
         if self.spec.device.startswith("cuda") and self.spec.command is None:
-            self.line.starting()
-            self.line.up(is_unified=cuda_driver.start(self.spec.device))
+            self.line.send(Driver(phase="starting"))
+            is_unified = cuda_driver.start(self.spec.device)
+            self.line.send(Driver(phase="up", is_unified=is_unified))
 
     def measure(self, **how: str) -> int:
         """Run the trial's function, report its result, and return the exit code."""
         self.start_device()
-        self.line.no_more()
+        self.line.send(NoMore())
         result = self.run(self.spec, self.trial_dir, born=self.born, **how)
         if result is not None:
-            self.line.result(result.model_dump_json())
+            self.line.send(Said(text=result.model_dump_json()))
         return 0
 
 
@@ -216,12 +221,12 @@ def _train_and_check(trial: Trial, command: Command) -> int:
     if said is None:
         return code or 1
     if said.is_error:
-        trial.line.error(said.text)
+        trial.line.send(said)
         return 1
     result = parse_result(said.text)
     if isinstance(result, CommandOk):
         result = _checked(check, result)
-    trial.line.result(result.model_dump_json())
+    trial.line.send(Said(text=result.model_dump_json()))
     return 0
 
 

@@ -4,7 +4,7 @@ Memory is read from /proc. Resident memory is read through a live thread: a proc
 thread has ended shows none under its own number, even if its other threads hold memory. Swapped
 pages and page tables count too. On a GPU, where the sandbox allows memfds and sockets, those count
 as well, mapped or not, and their mapped parts once. A measurement takes tens of microseconds per
-process; outside Linux it uses psutil, which is slower.
+process.
 
 Time in which the trial or the machine was suspended does not count. A closed laptop, a paused
 container and a stopped process look alike from inside: no code runs, and clocks continue. A
@@ -17,13 +17,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from trainer.isolation.process_tree import descendants, open_files
 
@@ -50,11 +47,6 @@ class ProcessUsage:
     @classmethod
     def of(cls, pid: int) -> ProcessUsage | None:
         """Measure a process; None if it has gone."""
-        if sys.platform != "linux":
-            with contextlib.suppress(psutil.Error):  # ended meanwhile, or a zombie
-                process = psutil.Process(pid)
-                return cls(pid, pid, process.memory_info().rss, 0, process.num_threads())
-            return None
         own = _status(pid)
         if own is None:
             return None
@@ -205,7 +197,7 @@ def _kib_by_name(text: bytes) -> dict[bytes, int]:
 
 _GAP_S = 2.0
 """Ticks come ten times a second; one this late did not only wait for a processor."""
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK = time.CLOCK_BOOTTIME
 """Continues while the machine is suspended, so that a suspension is a gap too."""
 
 

@@ -7,7 +7,7 @@ from tests.support import hostile
 from tests.support.processes import of_trials
 from tests.support.trials import trial_spec
 from tests.trainer.isolation.test_forkserver import open_executor
-from trainer.isolation.messages import Driver, DriverEar, Said
+from trainer.isolation.messages import Driver, DriverEar, NoMore, Said
 from trainer.spec import TrialFailed
 
 
@@ -29,44 +29,24 @@ def test_what_a_config_decides_cannot_speak_of_the_driver(
     assert (result.status, result.message) == ("crash", "exit code 9")
 
 
-def test_of_the_line_one_report_is_heard_after_the_driver() -> None:
-    result = Said(text="{}", is_error=False)
+def test_one_report_is_accepted_after_those_about_the_driver() -> None:
+    result, error = Said(text="{}"), Said(text="no", is_error=True)
+    starting, up = Driver(phase="starting"), Driver(phase="up")
     for after, heard in (
-        (b"o", []),
-        (b"so", []),
-        (b"", []),
-        (b"r{}\n", [result]),
-        (b"r{}\nr[]\no", [result]),
-        (b"r{}\no", [result]),
-        (b"eno\n", [Said(text="no", is_error=True)]),
-        (b"r{", []),
+        ([], []),
+        ([starting], []),
+        ([NoMore()], []),
+        ([result], [result]),
+        ([result, error], [result]),
+        ([error, starting, result], [error]),
+        (["prose", result], []),
+        (["", result], []),
     ):
         ear = DriverEar()
-        os.write(ear.their_fd, b"su." + after)
-        words = ear.hear()
-        assert words is not None
-        assert words[:2] == [Driver(phase="starting"), Driver(phase="up")]
-        assert words[2:] == heard
+        for report in (starting, up, NoMore(), *after):
+            text = report if isinstance(report, str) else report.model_dump_json()
+            os.write(ear.their_fd, text.encode())
+        assert ear.hear() == [starting, up, *heard]
         ear.as_server()
         assert ear.hear() is None
         ear.close()
-
-
-def test_a_report_in_pieces_is_heard_whole_and_one_without_end_no_more() -> None:
-    ear = DriverEar()
-    text = "x" * 100_000
-    for piece in ("r" + text, text, "\n"):
-        os.write(ear.their_fd, piece.encode())
-        words = ear.hear()
-    assert words == [Said(text=2 * text, is_error=False)]
-    ear.close()
-    ear = DriverEar()
-    heard: object = []
-    sent = 0
-    while heard == []:
-        sent += os.write(ear.their_fd, b"r" * 100_000)
-        heard = ear.hear()
-    assert heard is None
-    assert sent < 2 << 20
-    ear.as_server()
-    ear.close()

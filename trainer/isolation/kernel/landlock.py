@@ -33,20 +33,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from landlockpy import AccessFS, Ruleset, Scope, fs_for_abi, net_for_abi
+
 from autoresearch.code import package_root
 from autoresearch.errors import SandboxError
 from trainer.command.workspace import Reach
 from trainer.spec import TrialSpec
 
-if sys.platform == "linux":
-    from landlockpy import AccessFS, Ruleset, Scope, fs_for_abi, net_for_abi
-
-    _READ = AccessFS.READ_FILE | AccessFS.READ_DIR
-    _RUN = _READ | AccessFS.EXECUTE
-    _WRITE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
-    _OWN = _READ | _WRITE | AccessFS.MAKE_REG | AccessFS.MAKE_DIR | AccessFS.MAKE_SYM
-    _OWN |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
-    _FOR_DIRECTORIES = _OWN & ~_WRITE | AccessFS.READ_DIR
+_READ = AccessFS.READ_FILE | AccessFS.READ_DIR
+_RUN = _READ | AccessFS.EXECUTE
+_WRITE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+_OWN = _READ | _WRITE | AccessFS.MAKE_REG | AccessFS.MAKE_DIR | AccessFS.MAKE_SYM
+_OWN |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
+_FOR_DIRECTORIES = _OWN & ~_WRITE | AccessFS.READ_DIR
 
 _PROC = Path("/proc")
 _SYSTEM = tuple("/usr /lib /lib32 /lib64 /bin /sbin /nix/store".split())

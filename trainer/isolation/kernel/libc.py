@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +24,7 @@ _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
     """Free ``length`` bytes of a file, which then read as zeros; False if unsupported."""
-    if sys.platform != "linux" or length <= 0:
+    if length <= 0:
         return False
     off_t = ctypes.c_int64
     returned = libc().fallocate(fd, _KEEP_SIZE_AND_PUNCH_HOLE, off_t(offset), off_t(length))
@@ -42,7 +41,7 @@ def use_huge_pages() -> None:
     A huge page has 2 MiB where pages have 4 KiB. Where they have 64 KiB it has 512 MiB, most of
     which would be empty: there nothing changes.
     """
-    if sys.platform != "linux" or os.sysconf("SC_PAGE_SIZE") != 4096:
+    if os.sysconf("SC_PAGE_SIZE") != 4096:
         return
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, access, _, _, inode = line.split()[:5]

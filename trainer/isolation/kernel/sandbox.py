@@ -102,12 +102,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from landlockpy import abi_version
 
 from autoresearch.errors import SandboxError
 from autoresearch.files import writing
@@ -116,9 +116,6 @@ from trainer.isolation.kernel import landlock, seccomp
 from trainer.isolation.kernel.landlock import SystemPaths
 from trainer.isolation.kernel.libc import check, drop_capabilities, libc
 from trainer.spec import TrialSpec
-
-if sys.platform == "linux":
-    from landlockpy import abi_version
 
 
 def move_home(scratch: Path, compile_cache: str | None = None) -> None:
@@ -153,8 +150,6 @@ class Layers:
     @classmethod
     def detect(cls) -> Layers:
         """Return the layers of this kernel."""
-        if sys.platform != "linux":
-            return cls(0, False)
         try:
             abi = abi_version()
         except OSError:  # a container that forbids the system call itself
@@ -227,12 +222,11 @@ class Sandbox:
             os.environ["TRITON_CACHE_MANAGER"] = _ONE_DIRECTORY_CACHE
         try:
             limit_resources(spec, self.user_tasks)
-            if sys.platform == "linux":
-                check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
-                if self.layers.confine:
-                    abi = self.layers.landlock_abi
-                    landlock.restrict(self.paths, spec, trial_dir, reach, abi, heldout=heldout)
-                drop_capabilities()
+            check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+            if self.layers.confine:
+                abi = self.layers.landlock_abi
+                landlock.restrict(self.paths, spec, trial_dir, reach, abi, heldout=heldout)
+            drop_capabilities()
             if self.layers.seccomp:
                 seccomp.install(spec.device)
         except OSError as error:
@@ -263,7 +257,7 @@ def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
         # Not 0: the kernel treats 1 as no dump even if core_pattern pipes to a collector.
         resource.RLIMIT_CORE: 1,
     }
-    if sys.platform == "linux" and limits.memory_gib is not None and spec.device == "cpu":
+    if limits.memory_gib is not None and spec.device == "cpu":
         # Far above the limit on held memory: this only stops growth of private memory, touched or
         # not, that is too fast for the supervisor's polling.
         pages = int(Path("/proc/self/statm").read_bytes().split()[5])

@@ -121,7 +121,7 @@ class _Program(ctypes.Structure):
 def available() -> bool:
     """Whether this kernel and architecture can take the filter."""
     architecture = ARCHITECTURES.get(platform.machine())
-    if sys.platform != "linux" or architecture is None or sys.maxsize < 2**32:
+    if architecture is None or sys.maxsize < 2**32:
         return False
     action = ctypes.c_uint32(ERRNO)
     seccomp = architecture.number("seccomp")

@@ -22,7 +22,6 @@ import contextlib
 import os
 import re
 import stat
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -49,7 +48,7 @@ def mount_own(memory_gib: float | None) -> bool:
 def can_mount() -> bool:
     """Return whether a process forked from here can mount one; a partial mount would be worse than
     none. The fork server finds out, since a fork of a trial costs 10 ms."""
-    if sys.platform != "linux" or not SHARED_MEMORY.is_dir():
+    if not SHARED_MEMORY.is_dir():
         return False
     trying = os.fork()
     if trying == 0:
