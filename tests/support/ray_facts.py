@@ -9,9 +9,7 @@ from trainer.executors.ray.values import NodeFacts
 def node_facts(**changes: Any) -> NodeFacts:
     """Return a suitable machine's facts, with any field changed."""
     fields: dict[str, Any] = {
-        "host": "spark",
         "code": code_identity(),
-        "python": "3.11.7",
         "torch": installed_version("torch"),
         "cpu": "a processor",
         "gpus": (),
@@ -22,7 +20,5 @@ def node_facts(**changes: Any) -> NodeFacts:
         "directory": "/tmp",
         "disk": "",
         "free_gib": 10,
-        "clock_s": 0,
-        "memory_monitor": "",
     }
     return NodeFacts(**{**fields, **changes})

@@ -42,8 +42,7 @@ _GIB = 1 << 30
 
 
 class Supervised:
-    """One trial. Its lane is free once :meth:`run` returns; its result takes a moment more, while
-    the next trial may run already."""
+    """One trial: :meth:`run` it, then take its :meth:`result`."""
 
     def __init__(
         self,
@@ -107,14 +106,11 @@ class Supervised:
         except BaseException:
             self._close()
             raise
-        if self._spec.command is not None:
-            # These may be checkpoints: the disk should need space for one trial per lane.
-            self._files.clear_scratch()
         if self._shared is not None:
             shared_memory.sweep(self._shared)
 
     def result(self) -> Measured | TrialFailed:
-        """Return its result, once, after nothing of it is left. It needs no other thread.
+        """Return its result, once, after nothing of it is left.
 
         :raises TrialAborted: if it was canceled before there was a result.
         :raises AutoresearchError: if the trial's end says nothing about its config.

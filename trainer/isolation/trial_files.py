@@ -110,10 +110,6 @@ class TrialFiles:
         """Close the files and remove the trial's temporary ones."""
         self.curve.close()
         self.log.close()
-        self.clear_scratch()
-
-    def clear_scratch(self) -> None:
-        """Remove its temporary files, when nothing of it runs any more."""
         with contextlib.suppress(OSError):
             clear(self.path / SCRATCH_DIR)
 

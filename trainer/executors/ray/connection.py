@@ -139,7 +139,6 @@ def machines() -> list[Machine]:
             name=given if given and given != address else node["NodeManagerHostname"],
             cpus=resources.get("CPU", 0.0),
             gpus=resources.get("GPU", 0.0),
-            object_store_bytes=resources.get("object_store_memory", 0.0),
             address=address,
         )
         alive.append(machine)

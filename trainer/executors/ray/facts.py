@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import socket
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ from trainer.machine.environment import cache_folder
 from trainer.machine.host import available_gib, cpu_name
 
 _GIB = 1 << 30
-_MONITOR = b"RAY_memory_monitor_refresh_ms="
 
 
 def node_directory() -> Path:
@@ -55,9 +52,7 @@ def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
     except OSError as error:
         refused = f"{error.strerror}"
     return NodeFacts(
-        host=socket.gethostname(),
         code=code_identity(),
-        python=platform.python_version(),
         torch=installed_version("torch"),
         cpu=cpu_name(),
         gpus=_gpus(),
@@ -68,9 +63,7 @@ def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
         directory=str(directory),
         disk=refused,
         free_gib=free_gib,
-        clock_s=time.time(),
         lacks="" if needs is None else needs.lacking(),
-        memory_monitor=_memory_monitor(),
     )
 
 
@@ -89,18 +82,6 @@ def _gpus() -> tuple[str, ...]:
         return ()
     finally:
         pynvml.nvmlShutdown()
-
-
-def _memory_monitor() -> str:
-    """Return the memory monitor's variable in the environment of this process's parent.
-
-    The parent of a Ray worker is the node's raylet.
-    """
-    try:
-        variables = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    return next((line.decode() for line in variables if line.startswith(_MONITOR)), "")
 
 
 @dataclass(frozen=True, slots=True)

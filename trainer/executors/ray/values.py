@@ -44,10 +44,8 @@ class LaneOrder:
 class NodeFacts(Frozen):
     """Facts about a machine of the cluster, found by a process on it."""
 
-    host: str
     code: str
     """Version and hash of this product's code."""
-    python: str
     torch: str
     cpu: str
     """The processor's own name."""
@@ -64,12 +62,8 @@ class NodeFacts(Frozen):
     disk: str
     """The reason why nothing can be written there; empty if it can."""
     free_gib: float
-    clock_s: float
-    """Seconds since 1970."""
     lacks: str = ""
     """The missing ones of a command's needs, and what to do; empty if nothing is missing."""
-    memory_monitor: str
-    """The setting of the memory monitor of the node's Ray; empty if it is not set."""
 
     def kind(self, device: str) -> str:
         """Return the kind of the machine: equal kinds are alike for trials on ``device``."""
@@ -100,5 +94,4 @@ class Machine:
     name: str
     cpus: float
     gpus: float
-    object_store_bytes: float
     address: str = ""

@@ -137,7 +137,7 @@ def test_a_context_too_short_is_noted() -> None:
 def node(tmp_path: Path, **changes: Any) -> Node:
     well = {"confines": True, "memory_gib": 100.0, "free_gib": 50.0}
     facts = find_facts(tmp_path).model_copy(update=well | changes)
-    return Node("spark1", Machine("0" * 56, "spark1", 20, 1, 1e8), facts)
+    return Node("spark1", Machine("0" * 56, "spark1", 20, 1), facts)
 
 
 @pytest.mark.parametrize(
