@@ -32,6 +32,7 @@ KNOCK_S = 10.0
 """Seconds to wait for a tracking server's first answer."""
 ANSWER_S = 20
 """Seconds to wait for each later answer; MLflow's default is two minutes, several times."""
+DATABASES = {"postgresql", "mysql", "mssql", "sqlite"}
 Curves = Callable[[str], Sequence[CurvePoint]]
 """Returns the curve for a trial's id; empty if there is none."""
 
@@ -65,61 +66,37 @@ def mlflow_client(where: str) -> Any:
             allowed.set(True)
     # MLflow logs each table it creates, and also prints the errors that it raises.
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)
+    uri = tracking_uri(where)
     with translated(where):
-        _knock(tracking_uri(where))
-        return MlflowClient(tracking_uri=tracking_uri(where))
+        # Ask first, because MLflow would retry for minutes.
+        if uri.startswith(("http://", "https://")):
+            import requests  # noqa: PLC0415 (what MLflow asks with)
 
-
-def _knock(uri: str) -> None:
-    """Check that a database opens or a server answers, because MLflow would retry for minutes."""
-    if uri.startswith(("http://", "https://")):
-        import requests  # noqa: PLC0415 (what MLflow asks with)
-
-        try:
             requests.get(f"{uri.rstrip('/')}/health", timeout=KNOCK_S)  # any status will do
-        except requests.RequestException as error:
-            raise FormatError(
-                f"the tracking server at {hidden(uri)} cannot be reached; see that it runs and "
-                "answers there, or give a file's path"
-            ) from error
-    if uri.partition("://")[0].partition("+")[0] in {"postgresql", "mysql", "mssql", "sqlite"}:
-        engine = sa.create_engine(uri, poolclass=sa.NullPool)
-        engine.connect().close()
+        elif uri.partition("://")[0].partition("+")[0] in DATABASES:
+            sa.create_engine(uri, poolclass=sa.NullPool).connect().close()
+        return MlflowClient(tracking_uri=uri)
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Translate errors of MLflow into one sentence.
 
-    :raises FormatError: for an MlflowException or a database's error in the body.
+    :raises FormatError: for an error of MLflow, of its database or of its server in the body.
     """
     from alembic.util.exc import CommandError  # noqa: PLC0415 (MLflow's, for its tables)
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 (an extra, slow to load)
+    from requests import RequestException  # noqa: PLC0415 (what MLflow asks with)
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, CommandError) as error:
-        if _is_away(error):
-            raise FormatError(
-                f"the tracking server at {hidden(where)} cannot be reached; see that it runs and "
-                "answers there, or give a file's path"
-            ) from error
-        why = str(error).splitlines()[0].replace(where, hidden(where))
+    except (MlflowException, RequestException, SQLAlchemyError, CommandError) as error:
+        why = str(error).splitlines()[0].replace(where.rstrip("/"), hidden(where))
         raise FormatError(
-            f"MLflow at {hidden(where)} refuses: {why[:MESSAGE_CHARACTERS]}; see that there is "
-            "space, or give another file's path or the URI of a tracking server"
+            f"MLflow at {hidden(where)} refuses: {why[:MESSAGE_CHARACTERS]}; see that a server "
+            "runs and answers there or that there is space, or give another file's path or the URI "
+            "of a tracking server"
         ) from error
-
-
-def _is_away(error: BaseException | None) -> bool:
-    """Return whether a server that does not answer caused the error."""
-    import requests  # noqa: PLC0415 (what MLflow asks with)
-
-    while error is not None:
-        if isinstance(error, requests.ConnectionError | requests.Timeout):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves: Curves) -> int:

@@ -1,9 +1,7 @@
 """Import what experiment trackers wrote, and refuse what none of them wrote."""
 
 import gzip
-import json
 import pickle
-import shutil
 import sqlite3
 import warnings
 from pathlib import Path
@@ -13,7 +11,6 @@ import optuna
 import pytest
 
 from autoresearch.errors import FormatError
-from tests.support.campaigns import installed
 from tests.support.places import ROOT
 from tests.support.present import known
 from trajectory.formats.foreign import ForeignRun, more_is_better
@@ -252,18 +249,3 @@ def test_a_hostile_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
         assert len(str(refused.value)) < 1000
         assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-def test_the_command_imports_a_study_that_top_ranks(tmp_path: Path) -> None:
-    file = unpacked("optuna-3.6.1.log", tmp_path)
-    done = installed("import", file, f"--campaign={tmp_path / 'theirs'}", "--json")
-    assert json.loads(done.stdout)["count"] == 8
-    shown = json.loads(installed("top", f"--campaign={tmp_path / 'theirs'}", "--json").stdout)
-    assert shown["measure"] == "value"
-    assert shown["configs"][0]["mean_objective"] == 3
-    table = tmp_path / "metrics.csv"
-    table.write_text(CSV.replace("val_loss", "my_accuracy"))
-    refused = installed("import", table, "--metric=nothing", f"--campaign={tmp_path / 'new'}")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    shutil.rmtree(tmp_path / "theirs")
