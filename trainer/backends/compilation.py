@@ -1,6 +1,6 @@
 """Regional compilation with ``torch.compile``: of one block, not of the whole model.
 
-The loss is compiled too, unless it is a kernel of :mod:`trainer.backends.kernels`. A model of 24
+The loss is a kernel of :mod:`trainer.backends.kernels`, or runs in torch's operators. A model of 24
 equal blocks compiles one of them, and all share its code, since Dynamo's guards do not depend on
 the block's position. Shapes are fixed, since a trial has one. Only training is compiled: the
 evaluation protocol runs the same operators for every campaign, and its last window is shorter.

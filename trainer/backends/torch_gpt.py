@@ -38,8 +38,8 @@ from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.fused import FusedBlock, FusedHead
 from trainer.backends.fused_functions import normed
 from trainer.backends.kernels import usable_on
-from trainer.backends.linear_cross_entropy import CodedHead, exact_nll, loss_and_gradient, mean_loss
-from trainer.backends.products import check_capability, check_shapes, linear
+from trainer.backends.linear_cross_entropy import Head
+from trainer.backends.products import check_capability, check_shapes
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
@@ -110,7 +110,6 @@ class TorchGPT(nn.Module):
         # One function for all blocks, so that they share compiled code. Evaluation has other shapes
         # and runs uncompiled.
         self._train_block = compiled(Block.forward) if compile else Block.forward
-        self._loss_and_gradient = compiled(loss_and_gradient) if compile else loss_and_gradient
         width = config.d_model
         self.embedding_VD = empty(vocab_size, width, device=device)
         self.position_TD: nn.Parameter | None = None
@@ -127,7 +126,7 @@ class TorchGPT(nn.Module):
         self.head_VD = (
             self.embedding_VD if config.tie_embeddings else empty(vocab_size, width, device=device)
         )
-        self._coded_head = CodedHead.of(config, vocab_size, device)
+        self._head = Head(config, vocab_size, device)
         self._fused_blocks: list[FusedBlock] = []
         self._fused_head: FusedHead | None = None
         if usable_on(device) if kernels is None else kernels:
@@ -150,10 +149,9 @@ class TorchGPT(nn.Module):
     @contextmanager
     def on_torch_operators(self) -> Iterator[None]:
         """Train on torch's own operators, uncompiled and without our kernels, in the block."""
-        names = ("_train_block", "_loss_and_gradient", "_fused_blocks", "_fused_head")
+        names = ("_train_block", "_fused_blocks", "_fused_head")
         before = {name: getattr(self, name) for name in names}
-        self._train_block, self._loss_and_gradient = Block.forward, loss_and_gradient
-        self._fused_blocks, self._fused_head = [], None
+        self._train_block, self._fused_blocks, self._fused_head = Block.forward, [], None
         try:
             yield
         finally:
@@ -207,25 +205,17 @@ class TorchGPT(nn.Module):
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.Backend.build`."""
         x_ND, targets_N = self.hidden(tokens_BT), targets_BT.flatten()
-        if self._coded_head is not None:
-            loss: Tensor = self._coded_head(x_ND, self.head_VD, targets_N)
-            return loss if self.training else loss.view_as(targets_BT)
-        head = self._fused_head
-        if head is not None:
-            if self.training:
-                return head.mean_loss(x_ND, targets_N)
-            return head.exact_nll(x_ND, targets_N).view_as(targets_BT)
-        if self.training:
-            return mean_loss(x_ND, self.head_VD, targets_N, self._loss_and_gradient)
-        return exact_nll(x_ND, self.head_VD, targets_N).view_as(targets_BT)
+        if self._fused_head is None:
+            loss: Tensor = self._head(x_ND, self.head_VD, targets_N)
+        elif self.training:
+            loss = self._fused_head.mean_loss(x_ND, targets_N)
+        else:
+            loss = self._fused_head.exact_nll(x_ND, targets_N)
+        return loss if self.training else loss.view_as(targets_BT)
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
         """Return ``logits_BTV``, fp32."""
-        x_ND, head = self.hidden(tokens_BT), self._coded_head
-        logits_NV = (
-            linear(x_ND, self.head_VD).float() if head is None else head.logits(x_ND, self.head_VD)
-        )
-        return logits_NV.view(*tokens_BT.shape, -1)
+        return self._head.logits(self.hidden(tokens_BT), self.head_VD).view(*tokens_BT.shape, -1)
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
         """Return the ``x_ND`` that the head reads."""

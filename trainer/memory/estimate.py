@@ -13,8 +13,6 @@ from autoresearch.values import Frozen, Positive
 from trainer.machine.gpu import gpu_memory
 from trainer.machine.host import MEMINFO, available_gib, lacking, unified_limit_gib
 from trainer.memory.parts import (
-    FP32,
-    MIXED,
     MemoryParts,
     fused,
     megatron,
@@ -75,9 +73,7 @@ class AnalyticMemory:
         on_cpu = self.device == "cpu"
         is_fused = not on_cpu and self.backend == "torch" and self.kernels and not self.compile
         if self.backend == "megatron":
-            # Only a precision below fp32 needs main weights besides the weights.
-            storage = FP32 if config.precision == "fp32" else MIXED
-            parts = megatron(config, self.vocab_size, storage)
+            parts = megatron(config, self.vocab_size)
         elif is_fused and not config.code:
             parts = fused(config, self.vocab_size)
         else:
@@ -85,9 +81,9 @@ class AnalyticMemory:
         if not on_cpu:
             return parts
         process = CPU_PROCESS_GIB * GIB
-        return MemoryParts(
+        return replace(
+            parts,
             fixed_bytes=parts.fixed_bytes + process,
-            per_token_bytes=parts.per_token_bytes,
             update_bytes=parts.update_bytes + process,
         )
 

@@ -42,15 +42,14 @@ with all their copies (:data:`LOSS_BYTES`, :data:`CHUNK_BYTES`).
 
 **Megatron-Core with TransformerEngine**: the same block and the number a head, all N tokens'
 logits, the last norm's input and output 4 D; in fp8 a byte less for the inputs of three products
-and one more for the fourth's, which attention keeps in bf16: D + F less. What it holds for each
-parameter depends on how it is used: :class:`Storage`.
+and one more for the fourth's, which attention keeps in bf16: D + F less. A parameter takes 18
+bytes, in fp32 16: weight, gradient, moments, and a main weight beside one in bf16.
 
 Not counted: workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding, and on a GPU the CUDA
 context, which is not an allocation but takes from the same memory.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from trainer.code import parameters, slot_of
 from trainer.machine.flops import block_gains, block_weights
@@ -82,9 +81,9 @@ def chunk_tokens(tokens: int, vocab_size: int, logits_at_once: int = LOGITS_AT_O
 LOSS_BYTES = 12
 """Bytes per logit if all are held in torch's operators: log-softmax, its gradient from the loss,
 and the gradient it passes on, in fp32."""
-CHUNK_BYTES = 10
-"""Bytes per logit of a chunk: bf16 logits, their fp32 copy and its log-softmax; or, rounded up,
-fp32 logits, log-softmax and the targets' positions (1)."""
+CHUNK_BYTES = 14
+"""Bytes per logit of a chunk in the backward pass: bf16 logits, their fp32 copy, its log-softmax
+and its gradient."""
 MEGATRON_LOSS_BYTES = 14
 """Bytes per logit in Megatron-Core: bf16 logits, fp32 logits, their softmax, its gradient."""
 PADDING = 64
@@ -103,24 +102,6 @@ class MemoryParts:
     """Bytes at that moment for each token of a step."""
     update_bytes: float
     """Bytes at the update."""
-
-
-class Storage(NamedTuple):
-    """Bytes kept for each parameter."""
-
-    held: int
-    """Permanent: weights, moments, and gradients with a buffer of their own."""
-    gradient: int
-    """Additional bytes at the update."""
-    rounded: int = 0
-    """For each entry of a matrix: the copy that products below fp32 read, if the weight itself is
-    fp32."""
-
-
-FP32 = Storage(held=12, gradient=4, rounded=2)
-"""fp32 weights and moments, weights cast for each product."""
-MIXED = Storage(held=18, gradient=0)
-"""bf16 weights with fp32 gradients, main weights and moments, as in Megatron's launchers."""
 
 
 def fused(config: Config, vocab_size: int) -> MemoryParts:
@@ -167,7 +148,8 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
     if config.value("code.attention_scores"):
         # In fp32 the scores, the function's result and the softmax, and the weights in bf16.
         block += 14 * config.n_head * config.seq_len
-    held = _held(FP32, config, vocab_size)
+    matrices = config.n_layer * block_weights(config) + head
+    held: float = 12 * params + (0 if config.precision == "fp32" else 2 * matrices)
     per_token = config.n_layer * block
     chunk = chunk_tokens(config.tokens_per_step, vocab_size)
     if chunk < config.tokens_per_step:
@@ -178,22 +160,17 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
     return MemoryParts(held, per_token, 16 * params)
 
 
-def megatron(
-    config: Config, vocab_size: int, storage: Storage, *, dropout: bool = False
-) -> MemoryParts:
-    """Return the parts for Megatron-Core with TransformerEngine's layers.
-
-    :param dropout: a mask of one byte for each number that each half of a block adds to the stream.
-    """
-    params = parameter_count(config, vocab_size)
-    held = _held(storage, config, vocab_size)
+def megatron(config: Config, vocab_size: int) -> MemoryParts:
+    """Return the parts for Megatron-Core with TransformerEngine's layers."""
+    # Weights, gradients, moments, and main weights beside those in bf16.
+    update = (16 if config.precision == "fp32" else 18) * parameter_count(config, vocab_size)
+    held = update
+    block = _block_bytes(config) + 4 * config.n_head
     if config.precision == "fp8":
         held += 2 * config.n_layer * block_weights(config)
-    block = _block_bytes(config) + 4 * config.n_head + (2 * config.d_model if dropout else 0)
-    if config.precision == "fp8":
         block -= config.d_model + config.d_ff
     per_token = config.n_layer * block + MEGATRON_LOSS_BYTES * vocab_size + 4 * config.d_model
-    return MemoryParts(held, per_token, (storage.held + storage.gradient) * params)
+    return MemoryParts(held, per_token, update)
 
 
 def parameter_count(config: Config, vocab_size: int) -> int:
@@ -220,12 +197,6 @@ def _learned(config: Config, vocab_size: int) -> int:
         places, width = uses.get(slot.name, (0, 0))  # other slots learn nothing
         count += sum(places * (width if one.is_vector else 1) for one in parameters(slot, source))
     return count
-
-
-def _held(storage: Storage, config: Config, vocab_size: int) -> float:
-    matrices = config.n_layer * block_weights(config) + vocab_size * config.d_model
-    rounded = 0 if config.precision == "fp32" else storage.rounded
-    return storage.held * parameter_count(config, vocab_size) + rounded * matrices
 
 
 def _block_bytes(config: Config) -> int:

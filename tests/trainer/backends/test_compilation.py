@@ -17,7 +17,6 @@ from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import on_gpu, trial_spec
-from trainer.backends import linear_cross_entropy
 from trainer.backends.compilation import missing_for
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.executors.local import LocalExecutor
@@ -65,9 +64,7 @@ def test_compiled_blocks_are_the_blocks_and_all_layers_share_one(
     fresh_compiler: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loss is compiled, too, in two chunks."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=by))
-    monkeypatch.setattr(linear_cross_entropy, "chunk_tokens", lambda tokens, *_: tokens // 2)
     stream_BT = torch.randint(257, (4, 17), generator=torch.Generator().manual_seed(1))
     results = []
     for compile in (False, True):
@@ -80,7 +77,7 @@ def test_compiled_blocks_are_the_blocks_and_all_layers_share_one(
         held_out = model.eval()(stream_BT[:, :6], stream_BT[:, 1:7])
         results.append((loss.item(), gradients, held_out))
     (loss_a, written, scores_a), (loss_b, compiled, scores_b) = results
-    assert fresh_compiler["stats"]["unique_graphs"] == 2, "one block and one loss"
+    assert fresh_compiler["stats"]["unique_graphs"] == 1, "one block"
     assert loss_b == pytest.approx(loss_a, rel=1e-3)
     assert torch.equal(scores_a, scores_b), "the ruler runs as written"
     assert written.keys() == compiled.keys()
