@@ -71,7 +71,8 @@ class Head(nn.Module):
 
 def exact_nll_of_logits(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Return ``nll_N`` of existing logits, which are converted to fp64 a chunk at a time."""
-    rows = chunk_tokens(*logits_NV.shape, EXACT_LOGITS_AT_ONCE)
+    tokens, vocab_size = logits_NV.shape
+    rows = chunk_tokens(tokens, vocab_size, EXACT_LOGITS_AT_ONCE)
     pieces = zip(torch.split(logits_NV, rows), torch.split(targets_N, rows), strict=True)
     return torch.cat([_exact_nll(logits_CV, targets_C) for logits_CV, targets_C in pieces])
 

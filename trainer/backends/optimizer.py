@@ -42,34 +42,28 @@ class BringsOptimizer(Protocol):
 def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
     """Return the optimizer of ``model``: its own if it brings one, else :class:`AdamW`.
 
-    The latter also writes the model's ``copies`` of parameters, if any.
+    The latter also writes the model's ``copies`` of parameters, trains its ``block_matrices`` at
+    their own rates, and leaves parameters to the config's own rules.
     """
     if isinstance(model, BringsOptimizer):
         return model.optimizer(config)
+    rates, inner = block_rates(config), set(getattr(model, "block_matrices", ()))
+    own_rates = {} if rates == PLAIN else dict.fromkeys(inner, rates)
+    by_code = []
+    for name in ("update", "update_rest"):
+        if f"code.{name}" in config.code:
+            targets = [p for p in model.parameters() if (p in inner) == (name == "update")]
+            pairs = [(p, own_rates.get(p, PLAIN).lr) for p in targets]
+            by_code.append(CodeUpdate(config, name, pairs))
     return AdamW(
         model.parameters(),
         betas=(config.beta1, config.beta2),
         weight_decay=config.weight_decay,
         grad_clip=config.grad_clip,
         copies=getattr(model, "copies", None),
-        own_rates=_own_rates(model, config),
-        by_code=_by_code(model, config),
+        own_rates=own_rates,
+        by_code=by_code,
     )
-
-
-def _by_code(model: nn.Module, config: Config) -> list[CodeUpdate]:
-    """Return the config's own optimizer rules, with the parameters that they update."""
-    if not config.code.keys() & {"code.update", "code.update_rest"}:
-        return []
-    assert isinstance(model, HasBlocks), "only the torch backend's model runs functions"
-    rates, inner = _own_rates(model, config), set(model.block_matrices)
-    updates = []
-    for name in ("update", "update_rest"):
-        targets = [p for p in model.parameters() if (p in inner) == (name == "update")]
-        if f"code.{name}" in config.code:
-            pairs = [(p, rates.get(p, PLAIN).lr) for p in targets]
-            updates.append(CodeUpdate(config, name, pairs))
-    return updates
 
 
 class Rates(NamedTuple):
@@ -89,23 +83,6 @@ def block_rates(config: Config) -> Rates:
     B.3). CompleteP: also epsilon × base / depth (arXiv 2505.01618, table 1).
     """
     return Rates(config.width_factor, config.width_factor * config.depth_factor)
-
-
-@runtime_checkable
-class HasBlocks(Protocol):
-    """A model that distinguishes its blocks' matrices from its embedding tables."""
-
-    @property
-    def block_matrices(self) -> list[nn.Parameter]:
-        """Return the matrices of the blocks."""
-
-
-def _own_rates(model: nn.Module, config: Config) -> Mapping[nn.Parameter, Rates]:
-    rates = block_rates(config)
-    if rates == PLAIN:
-        return {}
-    assert isinstance(model, HasBlocks), "every backend's model under a parametrisation is"
-    return dict.fromkeys(model.block_matrices, rates)
 
 
 class AdamW:
@@ -146,9 +123,9 @@ class AdamW:
         for rates in dict.fromkeys(own_rates.values()):
             theirs = [p for p in matrices if own_rates.get(p) == rates]
             self._groups.append(_Group(theirs, weight_decay, rates))
-        self._copied = [copies[p] for p in every if p in copies]
-        self._copied_group = _Group([weight.parameter for weight in self._copied], weight_decay)
-        self._copied_rates = [own_rates.get(weight.parameter, PLAIN) for weight in self._copied]
+        copied = [p for p in every if p in copies]
+        self._copied = [(copies[p], own_rates.get(p, PLAIN)) for p in copied]
+        self._copied_group = _Group(copied, weight_decay)
         self._step = 0
         self._stopped = torch.zeros((), device=all_parameters[0].device)
 
@@ -198,9 +175,8 @@ class AdamW:
 
     def _update_copied(self, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
         group, scale = self._copied_group, self._grad_scale(grad_norm)
-        for weight, rates, gradient, first, second in zip(
+        for (weight, rates), gradient, first, second in zip(
             self._copied,
-            self._copied_rates,
             gradients,
             group.first_moments,
             group.second_moments,

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError, model_validator
-
 from autoresearch.errors import MachineryError, SpecError
-from autoresearch.layout import COMPILED_DIR, TRIALS_DIR
 from autoresearch.values import (
     Finite,
     Frozen,
     NonNegative,
-    NonNegativeInt,
     Positive,
     PositiveInt,
-    explain,
 )
 from trainer.corpus import Corpus
-from trainer.envelope.sweep import counted_step_s
+from trainer.envelope.points import TimedSettings
+from trainer.envelope.sweep import run_timed, timed_spec
 from trainer.executors.base import Executor
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import (
     BackendName,
-    Budget,
     Config,
-    CurvePoint,
     Limits,
     TrialFailed,
     TrialOk,
@@ -41,27 +34,11 @@ FIRST_LOSS_TOLERANCE = 0.1
 """Largest distance of a first loss from ln(vocabulary), as a fraction of it."""
 
 
-class CompareSettings(Frozen):
+class CompareSettings(TimedSettings):
     """Settings that every backend trains with."""
 
     config: Config
-    steps: PositiveInt = 100
-    warmup: NonNegativeInt = 10
-    """Steps at the start that are not counted."""
-    seed: NonNegativeInt = 0
-    device: str = "cpu"
-    threads: PositiveInt | None = None
-    compile: bool = False
-    """Train the torch backend's blocks compiled; the others unchanged."""
     limits: Limits = Limits()
-
-    @model_validator(mode="after")
-    def _check_steps_left(self) -> CompareSettings:
-        if self.warmup >= self.steps:
-            raise ValueError(
-                f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"
-            )
-        return self
 
 
 class Contender(Frozen):
@@ -179,7 +156,19 @@ def compare_backends(
     flops = TrainingFlops.of(
         settings.config, vocab_size=corpus.info.vocab_size, seq_len=settings.config.seq_len
     )
-    specs = [_spec(settings, backend, corpus, directory) for backend in dict.fromkeys(backends)]
+    specs = [
+        timed_spec(
+            settings,
+            corpus,
+            directory,
+            trial_id=backend,
+            config=settings.config,
+            backend=backend,
+            compile=settings.compile and backend == "torch",
+            limits=settings.limits,
+        )
+        for backend in dict.fromkeys(backends)
+    ]
     contenders: list[Contender] = []
     left_out: list[LeftOut] = []
     for spec in specs:
@@ -202,30 +191,6 @@ def compare_backends(
     )
 
 
-def _spec(
-    settings: CompareSettings, backend: BackendName, corpus: Corpus, directory: Path
-) -> TrialSpec:
-    compiled = settings.compile and backend == "torch"
-    fields = {
-        "trial_id": backend,
-        "config": settings.config,
-        "seed": settings.seed,
-        "corpus_dir": str(corpus.directory),
-        "corpus_sha256": corpus.info.sha256,
-        "budget": Budget(unit="steps", amount=settings.steps),
-        "backend": backend,
-        "device": settings.device,
-        "threads": settings.threads,
-        "compile": compiled,
-        "compile_cache": str(directory.absolute() / COMPILED_DIR),
-        "limits": settings.limits,
-    }
-    try:
-        return TrialSpec.model_validate(fields)
-    except ValidationError as error:
-        raise SpecError(f"{backend} cannot be compared: {explain(error)}") from error
-
-
 def _measure(
     settings: CompareSettings,
     spec: TrialSpec,
@@ -234,14 +199,12 @@ def _measure(
     flops: TrainingFlops,
     ceiling: Ceiling,
 ) -> Contender:
-    trial_dir = directory / TRIALS_DIR / spec.trial_id
-    shutil.rmtree(trial_dir, ignore_errors=True)  # of an earlier comparison
-    curve: list[CurvePoint] = []
-    result = executor.run(spec, trial_dir, on_point=curve.append).result
+    finished, step_s = run_timed(spec, directory, executor, settings.warmup)
+    result = finished.result
     if isinstance(result, TrialFailed):
         return Contender(backend=spec.backend, status=result.status, message=result.message)
     assert isinstance(result, TrialOk)  # the spec names no command
-    step_s = counted_step_s(curve, settings.warmup)
+    assert step_s is not None
     tokens_per_s = spec.gpt.tokens_per_step / step_s
     return Contender(
         backend=spec.backend,

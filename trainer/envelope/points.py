@@ -29,7 +29,29 @@ class Cell(NamedTuple):
         return f"{self.precision} b{self.batch_size} × {self.seq_len}"
 
 
-class EnvelopeSettings(Frozen):
+class TimedSettings(Frozen):
+    """Settings of trials whose steps are timed."""
+
+    device: str
+    steps: PositiveInt
+    """Optimizer steps of a trial, uncounted ones included."""
+    warmup: NonNegativeInt
+    """Steps at the start that are not counted."""
+    seed: NonNegativeInt = 0
+    threads: PositiveInt | None = None
+    compile: bool = False
+    """Train the torch backend's blocks compiled."""
+
+    @model_validator(mode="after")
+    def _check_steps_left(self) -> Self:
+        if self.warmup >= self.steps:
+            raise ValueError(
+                f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"
+            )
+        return self
+
+
+class EnvelopeSettings(TimedSettings):
     """Everything that must be equal for two points to be comparable."""
 
     kind: Literal["envelope"] = "envelope"
@@ -40,25 +62,9 @@ class EnvelopeSettings(Frozen):
     """The menu's baseline; a point changes only its batch_size, seq_len and precision."""
     vocab_size: PositiveInt
     backend: str
-    device: str
-    steps: PositiveInt
-    """Optimizer steps of a point, uncounted ones included."""
-    warmup: NonNegativeInt
-    """Steps at the start that are not counted."""
-    seed: NonNegativeInt = 0
-    threads: PositiveInt | None = None
-    compile: bool = False
     wall_s: Positive = 1800
     memory_gib: Positive | None = None
     """Limit of a trial's resident memory."""
-
-    @model_validator(mode="after")
-    def _check_steps_left(self) -> Self:
-        if self.warmup >= self.steps:
-            raise ValueError(
-                f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"
-            )
-        return self
 
     def config(self, cell: Cell) -> Config:
         """Return the config that a point trains.

@@ -23,9 +23,10 @@ from trainer.envelope.points import (
     EnvelopePoint,
     EnvelopeSettings,
     PointsFile,
+    TimedSettings,
 )
 from trainer.envelope.random_corpus import random_corpus
-from trainer.executors.base import Executor
+from trainer.executors.base import Executor, Finished
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import (
     DEFAULT_RESERVE_GIB,
@@ -89,12 +90,23 @@ def sweep(
         longest_seq_len=max(cell.seq_len for cell in missing),
     )
     limits = Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib, reserve_gib=reserve_gib)
-    specs = [_spec(settings, cell, corpus, directory, limits) for cell in missing]
+    specs = [
+        timed_spec(
+            settings,
+            corpus,
+            directory,
+            trial_id=f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
+            config=settings.config(cell),
+            backend=settings.backend,
+            limits=limits,
+        )
+        for cell in missing
+    ]
     for cell, spec in zip(missing, specs, strict=True):
         watcher(cell)
         why = None if memory is None else why_beyond(spec.gpt, memory, points.points)
         if why is None:
-            point = _measure(settings, cell, spec, directory / TRIALS_DIR, executor)
+            point = _measure(settings, cell, spec, directory, executor)
         else:
             point = _unmeasured(cell, "beyond", why, wall_s=0)
         points.append(point)
@@ -122,42 +134,52 @@ def why_beyond(
     )
 
 
-def _spec(
-    settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Path, limits: Limits
+def timed_spec(
+    settings: TimedSettings, corpus: Corpus, directory: Path, **others: object
 ) -> TrialSpec:
+    """Return the spec of a trial whose steps are timed.
+
+    :param others: the fields that differ between trials.
+    :raises SpecError: if no trainer could run it.
+    """
     fields = {
-        "trial_id": f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
-        "config": settings.config(cell),
         "seed": settings.seed,
         "corpus_dir": str(corpus.directory),
         "corpus_sha256": corpus.info.sha256,
         "budget": Budget(unit="steps", amount=settings.steps),
-        "backend": settings.backend,
         "device": settings.device,
         "threads": settings.threads,
         "compile": settings.compile,
         "compile_cache": str(directory.absolute() / COMPILED_DIR),
-        "limits": limits,
     }
     try:
-        return TrialSpec.model_validate(fields)
+        return TrialSpec.model_validate(fields | others)
     except ValidationError as error:
-        raise SpecError(f"no trial can measure {cell}: {explain(error)}") from error
+        raise SpecError(f"no trial can measure {others['trial_id']}: {explain(error)}") from error
+
+
+def run_timed(
+    spec: TrialSpec, directory: Path, executor: Executor, warmup: int
+) -> tuple[Finished, float | None]:
+    """Run a trial below ``directory``; return it, and the mean seconds of its counted steps."""
+    trial_dir = directory / TRIALS_DIR / spec.trial_id
+    shutil.rmtree(trial_dir, ignore_errors=True)  # of an earlier one that was interrupted or failed
+    curve: list[CurvePoint] = []
+    finished = executor.run(spec, trial_dir, on_point=curve.append)
+    counted = isinstance(finished.result, TrialOk)
+    return finished, counted_step_s(curve, warmup) if counted else None
 
 
 def _measure(
     settings: EnvelopeSettings,
     cell: Cell,
     spec: TrialSpec,
-    trials: Path,
+    directory: Path,
     executor: Executor,
 ) -> EnvelopePoint:
-    trial_dir = trials / spec.trial_id
-    shutil.rmtree(trial_dir, ignore_errors=True)  # of a trial that was interrupted, or that failed
-    curve: list[CurvePoint] = []
     began_s = time.monotonic()
     try:
-        finished = executor.run(spec, trial_dir, on_point=curve.append)
+        finished, step_s = run_timed(spec, directory, executor, settings.warmup)
     except SpecError as error:
         return _unmeasured(cell, "refused", str(error), wall_s=time.monotonic() - began_s)
     result = finished.result
@@ -166,8 +188,7 @@ def _measure(
         "peak_mem_gib": result.peak_mem_gib,
         "wall_s": finished.wall_s,
     }
-    if isinstance(result, TrialOk):
-        step_s = counted_step_s(curve, settings.warmup)
+    if isinstance(result, TrialOk) and step_s is not None:
         fields |= {
             "step_ms": 1000 * step_s,
             "tokens_per_s": spec.gpt.tokens_per_step / step_s,

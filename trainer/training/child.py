@@ -76,17 +76,12 @@ def refused_by_system(error: OSError, trial_dir: Path) -> MachineryError:
             f"the trial directory {trial_dir} is not there; make it, or choose another directory"
         )
     name = None if isinstance(error.filename, int | None) else Path(os.fsdecode(error.filename))
-    if name is not None and not name.absolute().is_relative_to(trial_dir.absolute()):
+    elsewhere = name is not None and not name.absolute().is_relative_to(trial_dir.absolute())
+    if elsewhere or (name is None and error.errno == errno.ENOENT):
         traceback.print_exception(error)
         return MachineryError(
-            f"the trial cannot use {name} ({error.strerror}); fix that and run it again, or"
-            " see in trainer.log what asked for it"
-        )
-    if name is None and error.errno == errno.ENOENT:
-        traceback.print_exception(error)
-        return MachineryError(
-            f"something that the trial needs is missing, and was not named ({error.strerror});"
-            " see in trainer.log what asked for it"
+            f"the trial cannot use {name or 'a file'} ({error.strerror}); fix that and run it"
+            " again, or see in trainer.log what asked for it"
         )
     return MachineryError(
         f"cannot write in the trial directory {trial_dir} ({error.strerror});"

@@ -38,7 +38,7 @@ def corpus(tmp_path: Path) -> Corpus:
 def compared(
     corpus: Corpus, machine: SteppingExecutor, *backends: BackendName, **changes: Any
 ) -> Comparison:
-    settings = CompareSettings(config=TINY, steps=30, warmup=10, **changes)
+    settings = CompareSettings(config=TINY, device="cpu", steps=30, warmup=10, **changes)
     folder = corpus.directory.parent
     return compare_backends(settings, backends, corpus, folder, machine, CEILING)
 

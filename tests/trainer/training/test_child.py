@@ -184,7 +184,6 @@ def test_what_is_missing_elsewhere_is_named(
     )
     own = FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "trial" / "curve.jsonl"))
     assert "cannot write in the trial directory" in said(own)
-    assert "is missing, and was not named" in said(FileNotFoundError(errno.ENOENT, "gone"))
     assert "cannot write in the trial directory" in said(OSError(errno.ENOSPC, "full"))
 
 
