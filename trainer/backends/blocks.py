@@ -7,8 +7,7 @@ Attention is causal, by the fastest method for the device and the dtype. For sha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
@@ -68,21 +67,6 @@ def attend_by_scores(
     # Not an addition: a score that is not finite must not show through the mask.
     masked_BHTT = change(scores_BHTT).masked_fill(later_TT, -math.inf)
     return masked_BHTT.softmax(-1).to(v_BHTK.dtype) @ v_BHTK
-
-
-@contextmanager
-def attending_by_formula() -> Iterator[None]:
-    """Make :func:`attend` use products and a softmax, no fused kernel, while the block runs."""
-    kernels = ("flash", "mem_efficient", "cudnn")
-    of = torch.backends.cuda
-    before = {name: getattr(of, f"{name}_sdp_enabled")() for name in kernels}
-    try:
-        for name in kernels:
-            getattr(of, f"enable_{name}_sdp")(False)
-        yield
-    finally:
-        for name, was_on in before.items():
-            getattr(of, f"enable_{name}_sdp")(was_on)
 
 
 def _attend_short_bf16(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ def load_update(model: nn.Module) -> None:
 
 def check_compiler(device: torch.device) -> None:
     """:raises MachineryError: if compiling for ``device`` lacks something here; it names that."""
-    missing = missing_for(device)
+    missing = lacking(device.type)
     if missing is not None:
         raise MachineryError(
             f"compile needs {missing} for {device}, which this machine does not have; install it,"
@@ -126,11 +126,6 @@ def is_compiler_failure(error: BaseException) -> bool:
         if loaded is not None and isinstance(error, getattr(loaded, name)):
             return True
     return False
-
-
-def missing_for(device: torch.device) -> str | None:
-    """Return what compiling for ``device`` lacks here; None if nothing is missing."""
-    return lacking(device.type)
 
 
 TRITON_KEYS = ("triton.runtime.cache", "triton.compiler.compiler")

@@ -15,34 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import read_given, replace_file
 from autoresearch.layout import LOG_FILE
-from autoresearch.values import Frozen
-from trainer.backends.compilation import compiled, missing_for
+from trainer.backends.compilation import compiled
 from trainer.executors.local import LocalExecutor
 from trainer.machine.cuda_driver import NO_DEVICE, WITHOUT_CUDA, explain_code
 from trainer.machine.device import device_name
+from trainer.machine.host import lacking
 from trainer.spec import Config, Limits, TrialSpec
 
 ENTRY = "trainer.training.cuda_probe:run_probe"
 PATIENCE_S = 180.0
 """The probe's time limit; importing torch from a cold disk, starting CUDA and compiling a kernel
 take most of it in the worst case."""
-_ANSWER = "probe.json"
+_ANSWER = "device_name"
 _MOST_BYTES = 1 << 16
-
-
-class _Answer(Frozen):
-    """The probe trial's findings."""
-
-    device_name: str
-    compiler: str
-    """The reason why nothing was compiled, in a sentence; empty if a kernel was."""
-    broken: bool = False
-    """Whether compiling failed although a compiler is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +55,7 @@ def probe_cuda(
     """
     with tempfile.TemporaryDirectory(prefix="autoresearch-probe-") as scratch:
         trial_dir = Path(scratch).resolve() / "trial"
+        missing = lacking(torch.device(device).type)
         # Complete as far as a trial's start reads it.
         spec = TrialSpec(
             trial_id="probe",
@@ -74,7 +64,7 @@ def probe_cuda(
             corpus_dir=str(Path(scratch) / "no-corpus"),
             corpus_sha256="0" * 64,
             device=device,
-            compile=missing_for(torch.device(device)) is None,
+            compile=missing is None,
             limits=Limits(wall_s=PATIENCE_S),
         )
         try:
@@ -82,22 +72,15 @@ def probe_cuda(
                 allow_unsandboxed=True, environ=environ, entry=ENTRY, root=root
             ) as executor:
                 executor.run(spec, trial_dir)
-                answer = _read(trial_dir / _ANSWER)
+                name = _read(trial_dir / _ANSWER)
                 confined = executor.describe()
         except AutoresearchError as error:
             said = str(error)
             is_absent = explain_code(NO_DEVICE) in said or WITHOUT_CUDA in said
             return CudaProbe(works=False, said=said, is_absent=is_absent)
-    if answer.broken:
-        return CudaProbe(
-            works=False,
-            said=f"{answer.device_name}: CUDA starts, but a kernel cannot be compiled"
-            f" ({answer.compiler}); fix Triton or its C compiler",
-        )
-    kernel = f"no compiled kernel ({answer.compiler})" if answer.compiler else "a compiled kernel"
+    kernel = f"no compiled kernel (there is no {missing})" if missing else "a compiled kernel"
     return CudaProbe(
-        works=True,
-        said=f"{answer.device_name}: cuInit 0, a context, a product, {kernel} ({confined})",
+        works=True, said=f"{name}: cuInit 0, a context, a product, {kernel} ({confined})"
     )
 
 
@@ -124,10 +107,10 @@ _SMALL = Config(
 """A config that the spec needs; nothing trains it."""
 
 
-def _read(path: Path) -> _Answer:
+def _read(path: Path) -> str:
     try:
-        return _Answer.model_validate_json(read_given(path, _MOST_BYTES, through_links=False))
-    except (OSError, ValidationError) as error:
+        return read_given(path, _MOST_BYTES, through_links=False).decode(errors="replace")
+    except OSError as error:
         with path.with_name(LOG_FILE).open("rb") as log:
             log.seek(-min(_MOST_BYTES, os.fstat(log.fileno()).st_size), os.SEEK_END)
             lines = log.read().decode(errors="replace").split("\n")
@@ -142,27 +125,31 @@ def _read(path: Path) -> _Answer:
 
 
 def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """Compile a kernel once CUDA has started, and write the answer to the trial's directory."""
+    """Compile a kernel once CUDA has started, and write the device's name to the trial's directory.
+
+    :raises MachineryError: if the kernel cannot be compiled, or is wrong.
+    """
     device = torch.device(spec.device)
-    why_not = _compile_a_kernel(device) if spec.compile else f"there is no {missing_for(device)}"
-    answer = _Answer(
-        device_name=device_name(device),
-        compiler=why_not,
-        broken=spec.compile and bool(why_not),
-    )
-    replace_file(trial_dir / _ANSWER, answer.model_dump_json())
+    if spec.compile:
+        _compile_a_kernel(device)
+    replace_file(trial_dir / _ANSWER, device_name(device))
 
 
-def _compile_a_kernel(device: torch.device) -> str:
-    """Return why compiling a kernel fails; empty if it works."""
+def _compile_a_kernel(device: torch.device) -> None:
     given = torch.arange(4096, dtype=torch.float32, device=device)
 
     def twice_and_one(numbers: torch.Tensor) -> torch.Tensor:
         return numbers * 2 + 1
 
     try:
-        got = compiled(twice_and_one)(given)
+        is_right = torch.equal(compiled(twice_and_one)(given), twice_and_one(given))
+        why = "it gave wrong numbers"
     except Exception as error:  # noqa: BLE001 (reports every failure of a compiler)
         traceback.print_exc()
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-    return "" if torch.equal(got, twice_and_one(given)) else "it gave wrong numbers"
+        is_right = False
+        why = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+    if not is_right:
+        raise MachineryError(
+            f"CUDA starts on {device_name(device)}, but a kernel cannot be compiled ({why}); fix"
+            " Triton or its C compiler"
+        )

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autoresearch.errors import MachineryError
-from trainer.backends.blocks import attending_by_formula
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.training.train import TrialStopped
 
@@ -64,7 +64,7 @@ def _kernels_failed(model: TorchGPT, batch: tuple[Tensor, Tensor]) -> bool:
     try:
         if not all(p.detach().isfinite().all() for p in model.parameters()):
             return model.config.lr <= BOUNDED_LR
-        with model.on_torch_operators(), attending_by_formula():
+        with model.on_torch_operators(), sdpa_kernel(SDPBackend.MATH):
             loss, gradients = _gradients(model, batch, rows=1)
         uniform = math.log(model.embedding_VD.shape[0])
         return math.isfinite(_norm(gradients)) and loss < DIVERGED * uniform
@@ -85,7 +85,7 @@ def compare_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
         return
     rows = len(batch[0]) if model.is_compiled else 2
     some = batch[0][:rows], batch[1][:rows]
-    with model.on_torch_operators(), attending_by_formula():
+    with model.on_torch_operators(), sdpa_kernel(SDPBackend.MATH):
         _, wanted = _gradients(model, some, rows=1)
     _, found = _gradients(model, some, rows=rows)
     torch._foreach_sub_(found, wanted)

@@ -25,6 +25,7 @@ from autoresearch.errors import AutoresearchError
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
+from trainer.machine.host import lacking
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
 
@@ -128,14 +129,13 @@ def _engines() -> Iterator[Check]:
     try:
         import torch  # noqa: PLC0415
 
-        from trainer.backends.compilation import missing_for  # noqa: PLC0415
         from trainer.backends.megatron import installed  # noqa: PLC0415
     except (ImportError, OSError):
         return
     yield megatron(installed("megatron-core"), installed("transformer-engine"))
     if not torch.cuda.is_available():
         return
-    if missing := missing_for(torch.device("cuda")):
+    if missing := lacking("cuda"):
         yield Check("compiler", "note", f"compiling needs {missing}; trials run without it")
     else:
         yield Check("compiler", "good", "Triton and a C compiler; trials can be compiled")

@@ -17,14 +17,14 @@ from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import on_gpu, trial_spec
-from trainer.backends.compilation import missing_for
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.executors.local import LocalExecutor
+from trainer.machine.host import lacking
 from trainer.spec import Budget, TrialOk, TrialSpec
 
 CPU = torch.device("cpu")
 TINY = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
-MISSING = missing_for(CPU)
+MISSING = lacking("cpu")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 
@@ -207,13 +207,13 @@ def test_only_a_compiler_that_inductor_looks_for_counts(
     other = tmp_path / "clang++"
     other.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert missing_for(CPU) == "a compiler (g++)"
+    assert lacking("cpu") == "a compiler (g++)"
     other.rename(tmp_path / "g++")
-    assert missing_for(CPU) is None
+    assert lacking("cpu") is None
 
 
 def test_a_gpu_needs_triton() -> None:
-    told = missing_for(torch.device("cuda"))
+    told = lacking("cuda")
     try:
         import triton  # noqa: F401
     except ImportError:

@@ -27,13 +27,13 @@ Reasons against existing kernels:
 
 import torch
 
-from trainer.backends.compilation import missing_for
+from trainer.machine.host import lacking
 
 
 def usable_on(device: torch.device) -> bool:
     """Return whether models on ``device`` run on these kernels: on CUDA, if Triton can compile
     them."""
-    return device.type == "cuda" and missing_for(device) is None
+    return device.type == "cuda" and lacking(device.type) is None
 
 
 NORM_EPS = 1e-5
