@@ -46,12 +46,8 @@ def function_of(slot: Slot, source: str) -> ast.FunctionDef:
             (plain,) = ast.parse(text).body
     except CodeRefused:
         raise
-    except (SyntaxError, ValueError) as error:
-        where = getattr(error, "lineno", None)
-        at = f" in line {where}" if where else ""
-        raise CodeRefused(f"the source is not Python ({error.args[0]}{at}); correct it") from error
-    except (RecursionError, MemoryError) as error:
-        raise CodeRefused("the source is nested too deeply; write it in several lines") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise CodeRefused(f"the source is not Python ({error}); correct it") from error
     if len(text.splitlines()) > MAX_LINES:
         raise CodeRefused(f"the function has over {MAX_LINES} lines; shorten it")
     assert isinstance(plain, ast.FunctionDef)

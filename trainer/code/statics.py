@@ -68,11 +68,11 @@ class _Reader:
 
     def read(self) -> None:
         """:raises CodeRefused: at the first thing that is not allowed."""
-        for name in sorted({*self._own, *self._given}):
-            if name.startswith("_") or name in {"torch", "F", "math", *allowed.BUILTINS, "range"}:
-                raise CodeRefused(f"{name} cannot be a variable here; choose another name")
-        if taken := sorted(self._own & {"state", "weight"}):
-            raise CodeRefused(f"{taken[0]} cannot be assigned; choose another name")
+        taken = self._own & {"state", "weight", "torch", "F", "math", "range", *allowed.BUILTINS}
+        taken |= self._given & {"torch", "F", "math", "range", *allowed.BUILTINS}
+        taken |= {name for name in {*self._own, *self._given} if name.startswith("_")}
+        if taken:
+            raise CodeRefused(f"{min(taken)} cannot be a variable here; choose another name")
         written = sum(isinstance(node, ast.Constant) for node in ast.walk(self._function))
         if written > _MOST_NUMBERS:
             raise CodeRefused(
@@ -114,10 +114,9 @@ class _Reader:
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "range" and not call.keywords:
             bounds = [one.value for one in call.args if isinstance(one, ast.Constant)]
         plain = isinstance(node.target, ast.Name) and not node.orelse
-        if not plain or len(bounds) != len(getattr(call, "args", ())) or len(bounds) not in (1, 2):
+        plain &= len(bounds) == len(getattr(call, "args", ())) and len(bounds) in (1, 2)
+        if not plain or any(type(one) is not int or one > _MOST_NUMBER for one in bounds):
             raise _refused(node, "is not allowed", "loop as in for i in range(5)")
-        if any(type(one) is not int or one > _MOST_NUMBER for one in bounds):
-            raise CodeRefused("the bounds of a range are not whole numbers; write them as such")
         return max(0, len(range(*bounds)))
 
     def _assign(self, node: ast.Assign) -> None:
@@ -173,13 +172,10 @@ class _Reader:
 
     def _constant(self, node: ast.Constant) -> None:
         value = node.value
-        if value is None or isinstance(value, bool):
-            return
-        if not isinstance(value, int | float):
-            raise _refused(node, "is not a number", "use numbers only")
         most = _MOST_NUMBER if isinstance(value, int) else _MOST_REAL
-        if not -most <= value <= most:
-            raise _refused(node, "is too large", "use a smaller number")
+        is_number = isinstance(value, int | float) and -most <= value <= most
+        if value is not None and not is_number:
+            raise _refused(node, "is not a number, or too large", "use smaller numbers only")
 
     def _attribute(self, node: ast.Attribute) -> None:
         base, name = node.value, node.attr
