@@ -47,12 +47,11 @@ def reply_document(raw: str, keys: tuple[str, ...], some: Collection[str] = ()) 
         json.dumps(document, ensure_ascii=False).encode()
     except ReplyError:
         raise
-    except UnicodeEncodeError as error:
-        raise ReplyError("the reply holds half a surrogate pair; write plain text") from error
-    except RecursionError as error:
-        raise ReplyError("the reply nests too deeply; changes holds knobs and scalars") from error
-    except ValueError as error:  # int() refuses thousands of digits
-        raise ReplyError("the reply holds a number of thousands of digits; shorten it") from error
+    except (RecursionError, ValueError) as error:
+        # half a surrogate pair, deep nests, or a number of thousands of digits
+        raise ReplyError(
+            "the reply holds no readable JSON; answer with plain, short JSON"
+        ) from error
     if not isinstance(document, dict):
         raise ReplyError(
             f"the reply is {json_text(document)}; answer with a JSON object of {listed(keys)}"

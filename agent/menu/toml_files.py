@@ -1,6 +1,5 @@
 """Read TOML files: shipped ones by name, others by path."""
 
-import errno
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,13 +42,19 @@ class TomlFiles:
         shipped = self.names()
         if name_or_path in shipped:
             return (self._shipped() / f"{name_or_path}.toml").read_text("utf-8")
-        raw = self._read(name_or_path, shipped)
         try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
+            return read_given(Path(name_or_path).expanduser(), MAX_FILE_BYTES).decode("utf-8")
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise self.error(
-                f"{self.noun} {name_or_path} is not UTF-8 (byte {error.start} is "
-                f"{raw[error.start]:#04x}); save it as UTF-8"
+                f"there is no {self.noun} {json_text(name_or_path)}"
+                f"{did_you_mean(name_or_path, shipped)}; give a shipped {self.noun}'s name or the "
+                "path of a TOML file"
+            ) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = error.strerror or error if isinstance(error, OSError) else error
+            raise self.error(
+                f"{self.noun} {name_or_path} cannot be read: {reason}; give a TOML file in UTF-8 "
+                f"of at most {MAX_FILE_BYTES:,} bytes"
             ) from error
 
     def _shipped(self) -> Traversable:
@@ -57,41 +62,18 @@ class TomlFiles:
 
     def document(self, toml: str, source: str) -> dict[str, Any]:
         """Return the tables of a text that messages call ``source``."""
+        # Number lists and prose have commas or few dots; keys have no commas.
+        parts = [part for line in toml.splitlines() for part in line.split(",")]
+        if any(part.count(".") > MAX_DOTS for part in parts):
+            raise self.error(
+                f"{self.noun} {source} has a key or a sentence of over {MAX_DOTS} dots; shorten it"
+            )
         try:
-            _refuse_long_keys(toml)
             return tomllib.loads(toml)
         except (ValueError, RecursionError) as error:
             raise self.error(
                 f"{self.noun} {source} is not readable TOML: {error}; fix it there"
             ) from error
-
-    def _read(self, path: str, shipped: list[str]) -> bytes:
-        try:
-            return read_given(Path(path).expanduser(), MAX_FILE_BYTES)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise self.error(
-                f"there is no {self.noun} {json_text(path)}{did_you_mean(path, shipped)}; give a "
-                f"shipped {self.noun}'s name or the path of a TOML file"
-            ) from error
-        except OSError as error:
-            if error.errno == errno.EFBIG:
-                raise self.error(
-                    f"{self.noun} {path} is larger than {MAX_FILE_BYTES:,} bytes; a "
-                    f"{self.noun} is a few kilobytes of TOML: is this the right file?"
-                ) from error
-            raise self._unreadable(path, error.strerror or error) from error
-        except (ValueError, RuntimeError) as error:
-            raise self._unreadable(path, error) from error
-
-    def _unreadable(self, path: str, reason: object) -> AutoresearchError:
-        return self.error(f"{self.noun} {path} cannot be read: {reason}; give a TOML file")
-
-
-def _refuse_long_keys(toml: str) -> None:
-    for number, line in enumerate(toml.splitlines(), start=1):
-        # Number lists and prose have commas or few dots; keys have no commas.
-        if line.count(".") > MAX_DOTS and any(p.count(".") > MAX_DOTS for p in line.split(",")):
-            raise ValueError(f"line {number} has a key or a sentence of over {MAX_DOTS} dots")
 
 
 def refuse_unknown(table: Iterable[str], keys: Iterable[str], what: str) -> None:

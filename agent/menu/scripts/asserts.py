@@ -60,7 +60,7 @@ class _Reading:
             return None
 
     def _over_knobs(self, test: ast.expr) -> ast.expr | None:
-        read: ast.expr = _Attributes().visit(copy.deepcopy(test))
+        read: ast.expr = _Replaced({}).visit(copy.deepcopy(test))
         for _ in range(MAX_STEPS):
             names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
             unknown = names - self.values.keys()
@@ -72,22 +72,18 @@ class _Reading:
             }
             if len(known) < len(unknown):
                 return None
-            read = _Attributes().visit(_Replaced(known).visit(read))
+            read = _Replaced({}).visit(_Replaced(known).visit(read))
         return None
 
 
-class _Attributes(ast.NodeTransformer):
-    """Rewrites ``config.n_embd`` as ``n_embd``."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return ast.Name(node.attr, ast.Load())
-
-
 class _Replaced(ast.NodeTransformer):
-    """Substitutes expressions for names."""
+    """Rewrites ``config.n_embd`` as ``n_embd``, and substitutes expressions for names."""
 
     def __init__(self, known: Mapping[str, ast.expr]) -> None:
         self._known = known
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Name(node.attr, ast.Load())
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return copy.deepcopy(self._known.get(node.id, node))

@@ -23,35 +23,21 @@ class Names:
                 except NotLiteralError:
                     continue
 
-    def value(self, node: ast.expr | None) -> Literal:
-        """Return the value of an expression; None if there is none.
-
-        :raises NotLiteralError: if it is computed.
-        """
-        return None if node is None else literal(node, self._values)
-
-    def scalar(self, node: ast.expr | None) -> Scalar | None:
-        """Return the value of an expression that is not a sequence.
-
-        :raises NotLiteralError: if it is computed or a sequence.
-        """
-        value = self.value(node)
-        if isinstance(value, tuple):
-            raise NotLiteralError("it is a sequence of values")
-        return value
-
     def default(self, node: ast.expr | None, kind: str) -> tuple[Scalar | None, str]:
         """Return an option's default in its declared type, and why it cannot be read; empty if it
         can."""
         try:
-            return typed(self.scalar(node), kind), ""
+            value = None if node is None else literal(node, self._values)
         except NotLiteralError as error:
             return None, f"its default cannot be read: {error}"
+        if isinstance(value, tuple):
+            return None, "its default cannot be read: it is a sequence of values"
+        return typed(value, kind), ""
 
     def known(self, node: ast.expr | None) -> Literal:
         """Return the value of an expression; None if it is computed or there is none."""
         try:
-            return self.value(node)
+            return None if node is None else literal(node, self._values)
         except NotLiteralError:
             return None
 
