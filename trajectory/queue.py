@@ -93,11 +93,6 @@ def queued_in(directory: Path) -> list[Queued]:
     return [one.model_copy(update={"state": state}) for one, state in found if one is not None]
 
 
-def waiting_in(directory: Path) -> tuple[str, ...]:
-    """Return the ids of the proposals that wait, without reading them."""
-    return tuple(file.stem for file in _files(directory / QUEUE_DIR))
-
-
 def withdraw(directory: Path, number: str) -> None:
     """Remove a proposal that waits.
 

@@ -13,7 +13,7 @@ from autoresearch.closing import gc_paused
 from autoresearch.values import Frozen
 from trainer.spec import TrialFailed
 from trajectory.confirmed import Confirmed
-from trajectory.evidence import Evidence, Tally
+from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.rows import (
     BaselineRow,
@@ -61,11 +61,6 @@ class Results:
         self._others.append(row)
         if isinstance(row, EventRow):
             self.trial_ids.update(row.trial_ids)
-
-    @property
-    def tally(self) -> Tally:
-        """Sums of the evidence."""
-        return self.evidence.tally
 
     def campaign(self) -> CampaignRow | None:
         """Return the campaign's own row; None for an empty journal."""
