@@ -54,17 +54,16 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
 
     :param out: path of the directory, as the pages show it.
     """
-    values, case, forecast = _values(plan, out), plan.case, plan.forecast
-    shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
-    long_runs = [long_run(runs, None, case.curve) for runs in shown]
+    values, forecast = _values(plan, out), plan.forecast
     files = {
         "README.md": _rendered("README.md.j2", plan.winner, values),
         PLAN_FILE: json_bytes(plan_json(plan)),
         "preflight.sh": _rendered("preflight.sh.j2", plan.winner, values),
         "run.sh": _rendered("run.sh.j2", plan.winner, values),
         "torchrun_line.sh": _rendered("torchrun_line.sh.j2", plan.winner, values),
-        **image_files(lambda: draw_long_runs(long_runs)),
     }
+    if values["has_curves"]:
+        files |= image_files(lambda: draw_long_runs(values["long_runs"]))
     if forecast is not None:
         files[FORECAST_FILE] = json_bytes(forecast.model_dump(mode="json"))
         files["forecast.csv"] = forecast.to_csv().encode()
@@ -149,8 +148,12 @@ _CONSTANTS: dict[str, Any] = {
 def _values(plan: Handoff, out: Path) -> dict[str, Any]:
     """Return the values that the templates of one plan may use."""
     case, winner = plan.case, plan.winner
+    shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
+    long_runs = [long_run(runs, None, case.curve) for runs in shown]
     return {
         "plan": plan,
+        "long_runs": long_runs,
+        "has_curves": any(run.curve for run in long_runs),
         "out": out,
         "case": case,
         "search": case.search,

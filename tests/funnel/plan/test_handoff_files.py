@@ -379,6 +379,14 @@ def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path) -> None:
     assert (bundle / "long-runs.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_campaign_that_lost_its_curves_has_a_plan_without_their_picture(tmp_path: Path) -> None:
+    campaign = stressed_campaign(tmp_path / "campaign", [config(lr=2e-3)])
+    shutil.rmtree(campaign / "trials")
+    files = handoff_files(plan_of(campaign), Path("handoff"))
+    assert "long-runs.png" not in files
+    assert b"long-runs.png" not in files["README.md"]
+
+
 UNTIED = {"d_model": 1024, "n_head": 8, "tie_embeddings": False, "positions": "rotary"}
 
 
