@@ -21,7 +21,7 @@ from agent.search.campaign_settings import new_settings
 from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
-from tests.support.openai_server import OpenAIServer, refuses, says
+from tests.support.openai_server import OpenAIServer, refuses
 from tests.support.rows import evidence_with
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
@@ -194,16 +194,6 @@ def test_a_night_with_a_dead_endpoint_is_the_samplers_night() -> None:
     assert offer.record.fallback is not None
     assert "HTTP 401" in offer.record.fallback
     assert offer.record.attempts[0].error == offer.record.fallback
-
-
-def test_rails_that_fail_thrice_fall_back_and_the_model_recovers() -> None:
-    bad = says(raw({"lr": 99}))
-    with OpenAIServer([bad, bad, bad, says(OWN)]) as server:
-        proposer = FallbackProposer(llm_at(server), SamplerProposer(RAILS))
-        first, second = proposer.propose(at(1)).record, proposer.propose(at(2)).record
-    assert (first.kind, len(first.attempts)) == ("sampler", 3)
-    assert first.fallback is not None
-    assert (second.kind, second.fallback) == ("llm", None)
 
 
 @pytest.mark.parametrize("kind", ["sampler", "hybrid"])

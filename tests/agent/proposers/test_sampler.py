@@ -64,15 +64,6 @@ def test_another_process_offers_the_same() -> None:
     assert other.stdout == SamplerProposer(RAILS).propose(memory_of(40)).raw
 
 
-def test_seed_and_iteration_both_matter() -> None:
-    sampler, memory = SamplerProposer(RAILS), memory_of(30)
-    offers = {
-        sampler.propose(one).raw
-        for one in (memory, replace(memory, seed=8), replace(memory, iter=memory.iter + 1))
-    }
-    assert len(offers) == 3
-
-
 def test_chance_rules_until_enough_is_measured() -> None:
     sampler = SamplerProposer(RAILS, chance=0.0)
     assert "1 measured configs, of 8 to start a model with" in reason(sampler, fresh_memory())
@@ -99,14 +90,6 @@ def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were(
         SamplerProposer(RAILS, chance=0.0).propose(memory_of(20))
         assert set(threads()) == {2}
     assert [set(found) for found in seen] == [{1}]
-
-
-@pytest.mark.slow
-def test_about_half_of_the_turns_are_chances() -> None:
-    sampler, memory = SamplerProposer(RAILS), memory_of(30)
-    said = Counter(reason(sampler, replace(memory, iter=n)).split()[0] for n in range(31, 131))
-    assert set(said) == {"most", "drawn"}
-    assert 35 <= said["most"] <= 65
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from agent.proposers.surrogate.gaussian_process import (
     GaussianProcess,
     _Data,
     _log_likelihood,
-    _lower_inverse,
 )
 from agent.proposers.surrogate.space import Floats
 
@@ -49,20 +48,6 @@ def test_it_predicts_as_the_textbook_does() -> None:
     found_mean, found_sd = process.predict(asked)
     assert found_mean == pytest.approx(mean, rel=1e-6)
     assert found_sd == pytest.approx(np.sqrt(math.exp(process.parameters[-2]) - rest), rel=1e-5)
-
-
-@pytest.mark.parametrize("count", [1, 33, 100, 191])
-def test_a_triangle_is_inverted_by_halves(count: int) -> None:
-    rng = np.random.default_rng(count)
-    lower_NN = np.tril(rng.normal(0, 0.1, (count, count))) + np.eye(count)
-    inverse_NN = _lower_inverse(lower_NN)
-    assert inverse_NN @ lower_NN == pytest.approx(np.eye(count), abs=1e-12)
-    assert np.array_equal(inverse_NN, np.tril(inverse_NN))
-    # All but equal configs: half of the points coincide with the others.
-    points_NP = np.tile(rng.random((50, 4)), (2, 1))
-    apart_NN = np.linalg.norm(points_NP[:, None] - points_NP[None], axis=2)
-    lower_NN = np.linalg.cholesky(np.exp(-(apart_NN**2)) + JITTER * np.eye(100))
-    assert lower_NN @ _lower_inverse(lower_NN) == pytest.approx(np.eye(100), abs=1e-9)
 
 
 def test_the_gradient_is_the_likelihoods() -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores, shared
-from agent.proposers.surrogate.space import Space, anywhere, is_ordered, near, share, shares
+from agent.proposers.surrogate.space import Space, near, share, shares
 from autoresearch.domains.choices import Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
-from tests.support.memories import MENU, fresh_memory, memory_of
+from tests.support.memories import MENU, fresh_memory
 from tests.support.rows import evidence_with
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
@@ -40,13 +40,6 @@ def test_a_log_scale_and_a_ladder_are_reckoned_in_their_own_steps() -> None:
     assert apart("batch_size", 4, 8) == pytest.approx(apart("batch_size", 16, 32))
 
 
-def test_each_knob_has_coordinates_of_its_own() -> None:
-    widths = np.bincount(SPACE.knobs)
-    assert len(widths) == len(MENU.knobs)
-    assert dict(zip(MENU.knobs, widths, strict=True))["norm"] == 2
-    assert sum(widths) == len(MENU.knobs) + 4  # four choices between two words
-
-
 def test_an_edited_config_lies_where_the_whole_one_does() -> None:
     edit: dict[str, Scalar] = {"lr": 4e-3, "norm": "rmsnorm", "batch_size": 16}
     whole = SPACE.points([{**BASELINE, **edit}])
@@ -60,15 +53,6 @@ def test_what_is_outside_the_menu_is_outside_the_space() -> None:
     assert SPACE.contains(BASELINE)
     assert not SPACE.contains({**BASELINE, "lr": 1.0})
     assert not SPACE.contains({**BASELINE, "lr": math.nan})
-
-
-def test_many_places_are_the_places_of_each() -> None:
-    rng = Random(0)
-    for domain in (one for one in MENU.domains.values() if is_ordered(one)):
-        values = [*domain.ends, *(anywhere(domain, rng) for _ in range(50))]
-        found = shares(domain, values).tolist()
-        assert found == pytest.approx([share(domain, value) for value in values], abs=1e-12)
-        assert 0 <= min(found) < max(found) <= 1
 
 
 def test_what_lies_outside_is_at_the_end() -> None:
@@ -173,16 +157,6 @@ def test_what_a_seed_did_to_the_reference_is_taken_off_as_far_as_it_is_shared() 
 def test_four_runs_say_it_with_a_quarter_of_the_variance() -> None:
     found = scores_of([entry(1, {0: 3.5}), entry(2, dict.fromkeys(range(4), 3.5))], {0: 3.6})
     assert found.variances[1] == pytest.approx(4 * found.variances[2])
-
-
-def test_a_config_outside_the_menu_is_left_out() -> None:
-    memory = memory_of(5, failing=0)
-    outside = ConfigEvidence(
-        MENU.baseline.model_copy(update={"d_ff": 100}), "f" * 64, 6, scores={0: 3.0}
-    )
-    told = [*memory.evidence.configs.values(), outside]
-    found = Scores.of(memory, SPACE, told)
-    assert len(found.values) == len(found.targets) == len(told) - 1
 
 
 def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
