@@ -9,8 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, duration_text
@@ -27,74 +26,14 @@ campaigns no two of ten thousand configs begin alike."""
 _LEVEL = 6
 
 
-class Change(TypedDict):
-    """One changed field of the config, as text."""
-
-    name: str
-    before: str
-    after: str
-
-
-class TrialLine(TypedDict):
-    """One trial of an iteration."""
-
-    id: str
-    role: str
-    seed: str
-    status: str
-    result: str
-    """Its score, or the error."""
-    wall_s: float
-    peak_mem_gib: float | None
-
-
-class Reply(TypedDict):
-    """One exchange with a language model."""
-
-    raw: str
-    truncated: bool
-    mode: str
-    finish: str
-    error: str
-    verdict: str
-    latency_s: float
-    prompt_tokens: int | None
-    completion_tokens: int | None
-
-
-class Details(TypedDict):
-    """The details of one iteration. The page does not show empty texts."""
-
-    at: str
-    reason: str
-    verdict: str
-    decision: str
-    proposer: str
-    notes: tuple[str, ...]
-    """Remarks on the proposal: which proposer stood in, which suggestion was overridden."""
-    changes: tuple[Change, ...]
-    trials: tuple[TrialLine, ...]
-    replies: tuple[Reply, ...]
-    config: str
-    """Beginning of its hash, or another name of the config."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Details of up to CHUNK iterations: base64 of the zlib stream of a JSON list."""
-
-    data: str
-    iterations: int
-
-
 class DetailBook:
     """The details of every iteration, in order, compressed as they are added."""
 
     def __init__(self) -> None:
-        self._packed: list[Chunk] = []
+        self._packed: list[str] = []
         self._open: list[str] = []
 
-    def add(self, details: Details) -> None:
+    def add(self, details: Mapping[str, Any]) -> None:
         """Add one iteration's details."""
         self._open.append(_ENCODER.encode(details))
         if len(self._open) == CHUNK:
@@ -102,8 +41,9 @@ class DetailBook:
             self._open = []
 
     @property
-    def chunks(self) -> tuple[Chunk, ...]:
-        """All chunks; each but the last holds CHUNK iterations."""
+    def chunks(self) -> tuple[str, ...]:
+        """All chunks, each the base64 of the zlib stream of a JSON list; each but the last holds
+        CHUNK iterations."""
         last = [_pack(self._open)] if self._open else []
         return (*self._packed, *last)
 
@@ -111,15 +51,15 @@ class DetailBook:
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
-def _pack(details: list[str]) -> Chunk:
+def _pack(details: list[str]) -> str:
     text = f"[{','.join(details)}]".encode()
-    return Chunk(base64.b64encode(zlib.compress(text, _LEVEL)).decode("ascii"), len(details))
+    return base64.b64encode(zlib.compress(text, _LEVEL)).decode("ascii")
 
 
 def details_of(
     row: IterationRow, reference: Mapping[str, Scalar], measure: Measure = BPB
-) -> Details:
-    """Return an iteration's details.
+) -> dict[str, Any]:
+    """Return an iteration's details; the page does not show empty texts.
 
     :param reference: canonical form of the config that the proposal edits.
     :param measure: unit and direction of its scores.
@@ -134,21 +74,21 @@ def details_of(
         notes.append(f"the sampler had suggested {suggested}")
     if proposer.prompt_sha256:
         notes.append(f"prompt sha256 {proposer.prompt_sha256[:12]}")
-    return Details(
-        at=shown(row.at),
-        reason=shown(row.proposal.reason) if row.proposal else "",
-        verdict="allowed by every rail" if verdict.allowed else shown(refused),
-        decision=shown(row.decision.explanation),
-        proposer=shown(f"{proposer.name} {proposer.model or ''}".strip()),
-        notes=tuple(map(shown, notes)),
-        changes=changes(row, reference),
-        trials=tuple(_trial(trial, measure) for trial in row.trials),
-        replies=tuple(_reply(attempt) for attempt in proposer.attempts),
-        config=(row.config_hash or "")[:HASH_SHOWN],
-    )
+    return {
+        "at": shown(row.at),
+        "reason": shown(row.proposal.reason) if row.proposal else "",
+        "verdict": "allowed by every rail" if verdict.allowed else shown(refused),
+        "decision": shown(row.decision.explanation),
+        "proposer": shown(f"{proposer.name} {proposer.model or ''}".strip()),
+        "notes": tuple(map(shown, notes)),
+        "changes": changes(row, reference),
+        "trials": tuple(_trial(trial, measure) for trial in row.trials),
+        "replies": tuple(_reply(attempt) for attempt in proposer.attempts),
+        "config": (row.config_hash or "")[:HASH_SHOWN],
+    }
 
 
-def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ...]:
+def changes(row: IterationRow, before: Mapping[str, Scalar]) -> list[dict[str, str]]:
     """Return the config's differences from its reference; for a refused proposal, the changes that
     it asked for."""
     asked: Mapping[str, Scalar] = row.proposal.changes if row.proposal else {}
@@ -157,12 +97,12 @@ def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ..
     changed = [*dict.fromkeys([*asked, *others])]
     has_code = row.config is not None and any(name.startswith(CODE) for name in changed)
     diffs = code_diffs(row.config, before) if row.config and has_code else {}
-    return tuple(
-        Change(name=shown(name), before="", after=shown("\n".join(diffs[name])))
+    return [
+        {"name": shown(name), "before": "", "after": shown("\n".join(diffs[name]))}
         if name in diffs
-        else Change(name=shown(name), before=cell(before.get(name)), after=cell(after.get(name)))
+        else {"name": shown(name), "before": cell(before.get(name)), "after": cell(after.get(name))}
         for name in changed
-    )
+    ]
 
 
 def cell(value: Scalar | None) -> str:
@@ -170,32 +110,32 @@ def cell(value: Scalar | None) -> str:
     return "–" if value is None else value_text(value)
 
 
-def _trial(trial: TrialRecord, measure: Measure) -> TrialLine:
+def _trial(trial: TrialRecord, measure: Measure) -> dict[str, Any]:
     result = trial.result
-    return TrialLine(
-        id=shown(trial.trial_id),
-        role=trial.role,
-        seed=str(trial.seed),
-        status=result.status,
-        result=shown(result.message)
+    return {
+        "id": shown(trial.trial_id),
+        "role": trial.role,
+        "seed": str(trial.seed),
+        "status": result.status,
+        "result": shown(result.message)
         if isinstance(result, TrialFailed)
         else measure.text(result.objective),
-        wall_s=round(trial.wall_s, 2),
-        peak_mem_gib=None if result.peak_mem_gib is None else round(result.peak_mem_gib, 3),
-    )
+        "wall_s": round(trial.wall_s, 2),
+        "peak_mem_gib": None if result.peak_mem_gib is None else round(result.peak_mem_gib, 3),
+    }
 
 
-def _reply(attempt: Attempt) -> Reply:
+def _reply(attempt: Attempt) -> dict[str, Any]:
     verdict = attempt.verdict
     said = "" if verdict is None else "allowed" if verdict.allowed else f"refused: {verdict.why}"
-    return Reply(
-        raw=shown(attempt.raw),
-        truncated=attempt.truncated,
-        mode=shown(attempt.mode),
-        finish=shown(attempt.finish_reason or ""),
-        error=shown(attempt.error or ""),
-        verdict=shown(said),
-        latency_s=round(attempt.latency_s, 3),
-        prompt_tokens=attempt.prompt_tokens,
-        completion_tokens=attempt.completion_tokens,
-    )
+    return {
+        "raw": shown(attempt.raw),
+        "truncated": attempt.truncated,
+        "mode": shown(attempt.mode),
+        "finish": shown(attempt.finish_reason or ""),
+        "error": shown(attempt.error or ""),
+        "verdict": shown(said),
+        "latency_s": round(attempt.latency_s, 3),
+        "prompt_tokens": attempt.prompt_tokens,
+        "completion_tokens": attempt.completion_tokens,
+    }

@@ -14,7 +14,6 @@ from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.reading import Reign
 from trajectory.report.about import About, about_of
-from trajectory.report.details import Chunk
 from trajectory.report.iterations import CurveReader, Iteration
 from trajectory.report.ledger import Ledger, read_ledger
 from trajectory.rows import Row
@@ -100,7 +99,8 @@ class Findings:
     incumbent: Mapping[str, Scalar]
     """The incumbent's value of every knob; empty if there is no incumbent."""
     stops: Stops
-    details: tuple[Chunk, ...]
+    details: tuple[str, ...]
+    """Details of all iterations, packed (:mod:`trajectory.report.details`)."""
     confirmed: Confirmed | None
     """The latest confirmation."""
     read: CurveReader

@@ -161,7 +161,7 @@ def test_changes_are_told_against_the_reference(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_long_campaign_is_packed_in_parts_and_drawn_without_a_mark_a_row(tmp_path: Path) -> None:
     found, page = written(tmp_path, simulated(MAX_LINKED + 150))
-    assert [chunk.iterations for chunk in found.details] == [100] * 7 + [50]
+    assert len(found.details) == 8
     assert len(unpacked(page)) == MAX_LINKED + 150
     kept = len(found.kept)
     assert page.count('<a href="#i') <= 3 * kept + 20
