@@ -97,20 +97,16 @@ def catches(watch: Watch, wrong_size: float, *, all_faults: bool = True) -> tupl
     return tuple(found)
 
 
-def _edges(first: float) -> Array:
-    """Return the boundaries of the windows, as shares of a run, beginning with ``first``."""
-    fine = np.arange(0.0, FINE_UNTIL - FINE / 2, FINE)
-    coarse = np.arange(FINE_UNTIL, 1.0 + COARSE / 2, COARSE)
-    ends = np.concatenate([fine, coarse])
-    return np.concatenate([[first], ends[ends > first + FINE / 2]])
-
-
 def cut(tokens_P: Array, first: float, total_tokens: float) -> list[NDArray[np.intp]]:
     """Return the indices of the losses in each window.
 
     The last window may be incomplete, but has enough losses.
+
+    :param first: share of the run at which the first window begins.
     """
-    edges = _edges(first)
+    fine = np.arange(0.0, FINE_UNTIL - FINE / 2, FINE)
+    ends = np.concatenate([fine, np.arange(FINE_UNTIL, 1.0 + COARSE / 2, COARSE)])
+    edges = np.concatenate([[first], ends[ends > first + FINE / 2]])
     place_P = np.digitize(tokens_P / total_tokens, edges) - 1
     windows: list[NDArray[np.intp]] = []
     held: list[int] = []

@@ -34,7 +34,13 @@ from funnel.forecast.robust_fit import Array
 from funnel.forecast.rung_runs import BinnedCurve, RungRun, ScheduleShape, first_share
 from funnel.forecast.scaling_fit import fit_scaling_law
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit
-from funnel.forecast.sound_runs import LEAST_WIGGLE, SoundRuns, noise_of, principal_modes
+from funnel.forecast.sound_runs import (
+    LEAST_WIGGLE,
+    SoundRuns,
+    median_error,
+    noise_of,
+    principal_modes,
+)
 from funnel.forecast.watch import Analyses, Watch
 from funnel.forecast.words import assumptions_of
 
@@ -195,7 +201,8 @@ def _basis(
 ) -> LadderBasis:
     total = float(points[-1].tokens)
     tokens_W, points_W = planned(first_share(schedule), total, schedule.steps)
-    analyses = Analyses(tokens_W, sound.level_error(points_W), total)
+    error_W = median_error(sound.noise, sound.correlation, points_W)
+    analyses = Analyses(tokens_W, error_W, total)
     wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
     low, middle, high = (float(edge) for edge in fit.predict(size, total))
     return LadderBasis(

@@ -77,10 +77,6 @@ class SoundRuns(Frozen):
         levels += rng.standard_normal((count, len(tokens_W))) * error_W
         return levels
 
-    def level_error(self, points_W: Array) -> Array:
-        """Return the standard error of the median of this many neighboring losses."""
-        return median_error(self.noise, self.correlation, points_W)
-
 
 def median_error(noise: float, correlation: float, points_W: Array) -> Array:
     """Return the standard error of the median of successive values of an AR(1) process."""

@@ -66,11 +66,7 @@ class Watch:
     """Sequential test of runs with these windows."""
 
     def __init__(
-        self,
-        sound: SoundRuns,
-        analyses: Analyses,
-        log_middle: Callable[[Array], Array],
-        seed: int = 0,
+        self, sound: SoundRuns, analyses: Analyses, log_middle: Callable[[Array], Array]
     ) -> None:
         """Derive the thresholds from draws of sound runs.
 
@@ -83,7 +79,7 @@ class Watch:
         # Standard deviation of the difference between neighboring windows of a sound run.
         self._apart = float(np.sqrt(np.mean(analyses.error**2) + (0.5 * sound.wiggle) ** 2))
         self._kinds = [self._whitened(np.array(kind)) for kind in self._faults()]
-        draws_RW = sound.draw(analyses.tokens, analyses.error, DRAWS, np.random.default_rng(seed))
+        draws_RW = sound.draw(analyses.tokens, analyses.error, DRAWS, np.random.default_rng(0))
         self._sound = [self._along(self._calm(draws_RW), kind_KW) for kind_KW in self._kinds]
         self.thresholds = [
             float(np.quantile(lasting(along_KRW.max(axis=0)).max(axis=1), 1 - FALSE_ALARMS))

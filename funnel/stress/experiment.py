@@ -64,7 +64,9 @@ class StressPlan:
                 "nothing was measured in this campaign yet, so there is nothing to stress; "
                 "run autoresearch loop first"
             )
-        spread_ranks = set(_spread_ranks(len(ranked), spread))
+        # Ranks spread evenly over the ranking, both ends included.
+        count = min(spread, len(ranked))
+        spread_ranks = {1 + round(i * (len(ranked) - 1) / max(count - 1, 1)) for i in range(count)}
         configs: list[StressConfig] = []
         for rank, entry in enumerate(ranked, start=1):
             purpose: StressPurpose
@@ -99,15 +101,6 @@ class StressPlan:
         """Hashes of the configs that span the ranking, by rank."""
         members = sorted((e for e in self.configs if e.in_spread), key=lambda e: e.rank)
         return tuple(config.config_hash for config in members)
-
-
-def _spread_ranks(configs: int, count: int) -> list[int]:
-    """Return ``count`` ranks spread evenly over 1 … configs, both ends included, or all ranks if
-    there are fewer."""
-    count = min(count, configs)
-    if count <= 1:
-        return [1][:count]
-    return [1 + round(i * (configs - 1) / (count - 1)) for i in range(count)]
 
 
 @dataclass(kw_only=True)
