@@ -5,6 +5,8 @@ text are skipped.
 """
 
 import json
+import os
+import resource
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +20,8 @@ PARQUET_MOST_RATIO = 200
 is a decompression bomb."""
 PARQUET_RATIO_FROM = 4 << 20
 """Unpacked bytes below which the ratio does not matter."""
+PARQUET_SPARE = 512 << 20
+"""Bytes that Arrow and its threads may take besides, whatever a file's size."""
 
 
 def jsonl_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[bytes]:
@@ -56,6 +60,7 @@ def parquet_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[b
         raise CorpusError(
             f"reading {path} needs pyarrow; run: pip install 'autoresearch[parquet]'"
         ) from error
+    size = path.stat().st_size
     try:
         # pre_buffer would prefetch whole row groups, however large.
         with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
@@ -65,7 +70,7 @@ def parquet_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[b
             _refuse_bomb(table.metadata, path, text_field)
             # A dictionary stores a text once, however many rows repeat it, but a batch holds a copy
             # for each row, regardless of the footer. So a batch is one row.
-            batches = table.iter_batches(1, columns=[text_field])
+            batches = _bounded(table.iter_batches(1, columns=[text_field]), size)
             for row, batch in enumerate(batches, start=1):
                 record = {text_field: batch.column(0)[0].as_py()}
                 yield from _text(record, f"{path} row {row}", text_field)
@@ -73,6 +78,35 @@ def parquet_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[b
         raise CorpusError(
             f"{path} cannot be read as Parquet ({_one_line(error)}); write it again or leave it out"
         ) from error
+    except MemoryError as error:
+        raise CorpusError(
+            f"{path} unpacks {size:,} bytes into more than its footer says, which is not plausible "
+            "text; leave it out"
+        ) from error
+
+
+def _bounded(batches: Iterator[Any], packed: int) -> Iterator[Any]:
+    """Yield batches, with a limit to the memory that Arrow takes for one: a page's header may say
+    more than the footer.
+
+    :raises MemoryError: if it takes more than text of this packed size can need.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    spare = PARQUET_SPARE + PARQUET_MOST_RATIO * packed
+    page = resource.getpagesize()
+    # Kept open, since each row asks; its sixth number is what RLIMIT_DATA counts, in pages.
+    with Path("/proc/self/statm").open("rb", buffering=0) as statm:
+        while True:
+            most = int(os.pread(statm.fileno(), 256, 0).split()[5]) * page + spare
+            if soft == resource.RLIM_INFINITY or most < soft:
+                resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+            try:
+                batch = next(batches, None)
+            finally:
+                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            if batch is None:
+                return
+            yield batch
 
 
 def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:

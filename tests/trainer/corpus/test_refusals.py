@@ -204,6 +204,23 @@ def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
     assert "CorpusError" in last_line
 
 
+PEAK = """
+import sys
+from pathlib import Path
+import pyarrow.parquet
+from trainer.corpus.records import parquet_documents
+
+def peak_mib():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+path = Path(sys.argv[1])
+before = peak_mib()
+with path.open("rb") as file:
+    rows = sum(1 for _ in parquet_documents(file, path, "text"))
+print(rows, peak_mib() - before)
+"""
+
+
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_a_parquet_bomb_is_refused(tmp_path: Path, use_dictionary: bool) -> None:
     """A few kilobytes expand to gigabytes: many rows of one text of 16 MiB."""
@@ -212,6 +229,52 @@ def test_a_parquet_bomb_is_refused(tmp_path: Path, use_dictionary: bool) -> None
     assert bomb.stat().st_size < 1 << 16
     with pytest.raises(CorpusError, match=r"bomb\.parquet"):
         prepare([str(bomb)], cache_dir=tmp_path / "cache")
+
+
+def test_a_parquet_bomb_whose_footer_lies_is_refused(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.parquet"
+    write_rows(bomb, "x" * (256 << 20), rows=1, plain=True)
+    column = pyarrow.parquet.ParquetFile(bomb).metadata.row_group(0).column(0)
+    told = varint(column.total_uncompressed_size, 5)
+    data = bomb.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    lies = data[-footer:].replace(told, varint(1000, 5))
+    bomb.write_bytes(data[:-footer] + lies)
+    column = pyarrow.parquet.ParquetFile(bomb).metadata.row_group(0).column(0)
+    assert column.total_uncompressed_size == 1000
+    # In a process of its own: this one keeps the memory that it took to write the text.
+    code = "from trainer.corpus import records\nrecords.PARQUET_SPARE = 32 << 20\n" + PEAK
+    done = subprocess.run(
+        [sys.executable, "-c", code, bomb], capture_output=True, text=True, check=False
+    )
+    assert "CorpusError" in done.stderr.splitlines()[-1]
+
+
+def varint(number: int, size: int) -> bytes:
+    """Return a whole number as Thrift's compact protocol writes it, in ``size`` bytes."""
+    bits = [(2 * number >> 7 * place) & 0x7F for place in range(size)]
+    return bytes([*(part | 0x80 for part in bits[:-1]), bits[-1]])
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "most_mib"),
+    [
+        pytest.param(os.urandom(8 << 20).hex(), 64, 400, id="a dictionary that cannot be packed"),
+        pytest.param("x" * (3 << 20), 1000, 200, id="one too small to be refused"),
+    ],
+)
+def test_a_long_text_that_many_rows_repeat_is_held_a_few_times(
+    tmp_path: Path, text: str, rows: int, most_mib: int
+) -> None:
+    repeats = tmp_path / "repeats.parquet"
+    write_rows(repeats, text, rows=rows)
+    assert repeats.stat().st_size < 32 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, repeats], capture_output=True, text=True, check=True
+    )
+    read, growth_mib = done.stdout.split()
+    assert int(read) == rows
+    assert float(growth_mib) < most_mib
 
 
 def write_rows(path: Path, text: str, *, rows: int, plain: bool = False) -> None:
