@@ -31,7 +31,7 @@ config = carried["config"] | {
     "lr": carried["base_lr"] * float(factor),
     "lr_warmup": schedule["warmup_steps"],
     # The rule that the plan's launcher carries out.
-    "mup_base_width": carried["base_width"] if carried["rules"]["width"] == "mup" else None,
+    "mup_base_width": carried["base_width"] if carried["lr_rule"] == "mup" else None,
     "precision": spec["config"]["precision"],
 }
 spec |= {"trial_id": out, "config": config, "log_every": 1, "horizon_steps": None, "prune": None}
@@ -64,6 +64,10 @@ fi
 say autoresearch handoff --target llama-7b --nodes 1 --gpus 8 --gpu h100 \
   --bytes-per-token "$bytes_per_token" --campaign "$campaign"
 say autoresearch cost --campaign "$campaign"
+
+if ((rungs == 0)); then
+  exit 0   # without a ladder a plan has no forecast that a larger run could be held against
+fi
 
 # A model of about twice the parameters of the largest rung, in the corpus's own vocabulary.
 python - "$campaign/trajectory.jsonl" "$larger" > desk.toml <<'PYTHON'

@@ -1,5 +1,6 @@
 """Run the documented walk through the whole funnel, in its short form."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,13 +15,13 @@ SCRIPT = ROOT / "docs" / "funnel.sh"
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_the_documented_walk_ends_with_a_plan_and_a_larger_run_verified(tmp_path: Path) -> None:
+def test_the_documented_walk_ends_with_a_plan(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     short = {"ITERS": "2", "STEPS": "80", "TOP": "2", "SPREAD": "1", "SEEDS": "1"}
     short["LOOP"] = "--baseline-seeds 2 --set max_runs=2 --no-confirm"
     # No ladder: the machine's pace decides how small a ladder fits, and the ladder has its own
     # test.
-    short |= {"RUNGS": "0", "LARGER": "0.25"}
+    short["RUNGS"] = "0"
     done = subprocess.run(
         ["bash", SCRIPT],
         cwd=tmp_path,
@@ -31,8 +32,5 @@ def test_the_documented_walk_ends_with_a_plan_and_a_larger_run_verified(tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "handoff" / "launch_megatron.sh").exists()
-    for run in ("as-planned", "too-slow"):
-        assert (tmp_path / run / "curve.jsonl").exists()
-    planned, faulty = done.stdout.split("--log too-slow/curve.jsonl")
-    assert "\nbroken: " not in planned
-    assert "\nbroken: " in faulty
+    plan = json.loads((tmp_path / "handoff" / "plan.json").read_text("utf-8"))
+    assert plan["forecast"] is None
