@@ -6,7 +6,7 @@ from a checkpoint, its steps go back; repeated steps count with their latest los
 """
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -72,101 +72,112 @@ def read_cloud_log(path: Path, count: TokenCount) -> CloudLog:
             f"the cloud log {path} cannot be read ({reason}); give a CSV file, JSON "
             "lines or what the trainer printed with --log"
         ) from error
+    reader = _Reader(path, count)
     try:
-        return _log_of(log_rows(text), path, count)
+        reader.read(log_rows(text))
     except csv.Error as error:
         raise HandoffError(
             f"the cloud log {path} cannot be read as CSV ({error}); write it anew with a step and "
             "a loss in each line"
         ) from error
+    return reader.log()
 
 
-def _log_of(rows: Iterable[Row], path: Path, count: TokenCount) -> CloudLog:
-    points: list[CloudPoint] = []
-    bad: list[int] = []
-    unit: Unit | None = None
-    repeated = without_place = 0
-    last_epoch = -1.0
-    for number, values in rows:
-        try:
-            found = _loss(values, unit)
-            step, tokens = _place(values, count) if found else (None, None)
-        except (ValueError, OverflowError):
-            bad.append(number)
-            continue
-        if found is None:
-            continue
-        unit, loss = found
-        epoch = _epoch(values)
-        if tokens is None:
-            without_place += 1
-            step = without_place * (count.log_every or 0)
-            tokens = step * count.per_step
-        is_back = bool(points) and points[-1].tokens >= tokens
-        if is_back and epoch > last_epoch >= 0:
+class _Reader:
+    """Convert rows into points and record the invalid lines."""
+
+    def __init__(self, path: Path, count: TokenCount) -> None:
+        self._path = path
+        self._count = count
+        self._points: list[CloudPoint] = []
+        self._unit: Unit | None = None
+        self._bad: list[int] = []
+        self._columns: set[str] = set()
+        self._repeated = 0
+        self._unplaced = 0
+        self._epoch = -1.0
+
+    def read(self, rows: Iterable[Row]) -> None:
+        for number, values in rows:
+            if values is None:
+                self._bad.append(number)
+                continue
+            self._columns.update(values)
+            try:
+                point = self._point(values)
+            except (ValueError, OverflowError):
+                self._bad.append(number)
+                continue
+            if point is None:
+                continue
+            epoch, points = _epoch(values), self._points
+            if points and points[-1].tokens >= point.tokens and epoch > self._epoch >= 0:
+                raise HandoffError(
+                    f"line {number} of {self._path} is of a later epoch and an earlier step: its "
+                    "steps begin anew with each epoch; give a log whose steps go on, or that has "
+                    "tokens"
+                )
+            self._epoch = epoch
+            while points and points[-1].tokens >= point.tokens:
+                points.pop()
+                self._repeated += 1
+            if point.tokens > 0:
+                points.append(point)
+
+    def log(self) -> CloudLog:
+        if self._bad:
+            shown = ", ".join(map(str, self._bad[:_SHOWN]))
+            more = f" and {len(self._bad) - _SHOWN} more" if len(self._bad) > _SHOWN else ""
             raise HandoffError(
-                f"line {number} of {path} is of a later epoch and an earlier step: its steps begin "
-                "anew with each epoch; give a log whose steps go on, or that has tokens"
+                f"{self._path} has {len(self._bad)} line{'s' * (len(self._bad) != 1)} that cannot "
+                f"be read as a step or tokens and a loss ({shown}{more}); fix or remove them"
             )
-        last_epoch = epoch
-        while points and points[-1].tokens >= tokens:
-            points.pop()
-            repeated += 1
-        if tokens > 0:
-            points.append(CloudPoint(step, tokens, loss))
-    _refuse_bad(bad, path)
-    if unit is None or not points:
-        raise HandoffError(
-            f"{path} has {'losses without steps' if without_place else 'no losses'}; it needs "
-            f"{STEP_NAMES[0]} or {TOKEN_NAMES[0]}, and {LOSS_NAMES[0]} in nats a token or "
-            f"{BPB_NAMES[0]}, not of evaluations; for losses without steps give the steps from one "
-            "to the next with --log-every"
-        )
-    return CloudLog(tuple(points), unit, repeated)
+        if self._unplaced and not self._points:
+            raise HandoffError(
+                f"{self._path} has losses ({self._unplaced:,}) and no steps; give a log that has "
+                "steps (trainer_state.json, say), or the steps from one loss to the next "
+                "(logging_steps) with --log-every"
+            )
+        if self._unit is None or not self._points:
+            columns = ", ".join(sorted(self._columns))[:200] or "none"
+            raise HandoffError(
+                f"{self._path} has no losses (columns: {columns}); it needs {STEP_NAMES[0]} or "
+                f"{TOKEN_NAMES[0]}, and {LOSS_NAMES[0]} in nats a token or {BPB_NAMES[0]}; the "
+                "losses of evaluations do not count"
+            )
+        return CloudLog(tuple(self._points), self._unit, self._repeated)
 
-
-def _refuse_bad(bad: Sequence[int], path: Path) -> None:
-    if bad:
-        shown = ", ".join(map(str, bad[:_SHOWN])) + ", …" * (len(bad) > _SHOWN)
-        raise HandoffError(
-            f"{path} has {len(bad)} lines that cannot be read as a step or tokens and a loss "
-            f"({shown}); fix or remove them"
-        )
-
-
-def _loss(values: Mapping[str, object], unit: Unit | None) -> tuple[Unit, float] | None:
-    """Return a row's loss in the unit of the rows before, with that unit; None if it has none."""
-    units: tuple[tuple[Unit, tuple[str, ...]], ...] = (
-        ("bits_per_byte", BPB_NAMES),
-        ("nats_per_token", LOSS_NAMES),
-    )
-    for of, names in units:
-        loss = _number(values, names)
-        if loss is not None and unit in {None, of}:
-            return of, loss
-    return None
-
-
-def _place(values: Mapping[str, object], count: TokenCount) -> tuple[int | None, int | None]:
-    """Return a row's step and tokens; None if unknown."""
-    step, tokens = _whole(values, STEP_NAMES), _whole(values, TOKEN_NAMES)
-    if tokens is None and (samples := _whole(values, ("consumed_samples",))) is not None:
-        tokens = samples * count.per_sample
-    if tokens is None and step is not None:
-        tokens = step * count.per_step
-    return step, tokens
+    def _point(self, values: Mapping[str, object]) -> CloudPoint | None:
+        for names, unit in ((BPB_NAMES, "bits_per_byte"), (LOSS_NAMES, "nats_per_token")):
+            loss = _number(values, names, is_count=False)
+            if loss is not None and (self._unit or unit) == unit:
+                break
+        else:
+            return None
+        step, tokens = _whole(values, STEP_NAMES), _whole(values, TOKEN_NAMES)
+        samples = _whole(values, ("consumed_samples",))
+        if tokens is None and samples is not None:
+            tokens = samples * self._count.per_sample
+        if tokens is None and step is not None:
+            tokens = step * self._count.per_step
+        if tokens is None:
+            self._unplaced += 1
+            if self._count.log_every is None:
+                return None
+            step = self._unplaced * self._count.log_every
+            tokens = step * self._count.per_step
+        self._unit = "bits_per_byte" if unit == "bits_per_byte" else "nats_per_token"
+        return CloudPoint(step, tokens, loss)
 
 
 def _epoch(values: Mapping[str, object]) -> float:
     try:
-        return as_number(values.get("epoch"))
+        return as_number(values.get("epoch"), is_count=False)
     except (ValueError, OverflowError):
         return -1.0
 
 
-def _number(
-    values: Mapping[str, object], names: Iterable[str], *, is_count: bool = False
-) -> float | None:
+def _number(values: Mapping[str, object], names: Iterable[str], *, is_count: bool) -> float | None:
     """Return the number in the first of these columns that is not empty; None if all are.
 
     :raises ValueError: if the value is not a number.

@@ -10,10 +10,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-Row = tuple[int, Mapping[str, object]]
-"""Line number, from 1, and the line's values by column."""
-INVALID: Mapping[str, object] = {"loss": "invalid"}
-"""Values of a line that cannot be read."""
+Row = tuple[int, Mapping[str, object] | None]
+"""Line number, from 1, and the line's values by column; None if the line is invalid."""
 
 STEP_NAMES = (
     "step", "_step", "iteration", "iter", "global_step", "train_iter", "trainer_global_step",
@@ -31,19 +29,19 @@ BPB_NAMES = ("bpb", "bits_per_byte", "train_bpb")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _FIGURE = (
     r"(?:\s*[:=]\s*|\s+)(?:[\w.]{1,20}\()?"
-    r"([-+]?(?:nan|inf|\.?\d)(?:[^\s|;()\[\]{}',]|,(?=\d))*)"
+    r"([-+]?(?:nan|inf|\.?\d)(?:[^\s|;()\[\]{}',]|,(?=\d))*(?:\n[\d.eE+-]+(?=[ ]*\|))?)"
 )
-"""A separator and a number."""
+"""A separator and a number; a console may have wrapped the number before a ``|``."""
 _STEP = re.compile(
-    r"(?<![\w/])(?<!per )"
+    r"(?<![\w/])(?<!per )(?:iteration\s+(\d[\d\s]*)/[\d\s]+\||"
     r"(?:global_?step|train_?step|iteration|iter|step|s(?=:\d+ +trl:))[ \t:=#\[]+"
-    r"(\d[\d,_]*)(?![\w.])",
+    r"(\d[\d,_]*(?:\.\d+)?[kmb]?)(?![\w.]))",
     re.IGNORECASE,
 )
 _GLOBAL_STEP = re.compile(rf"\bglobal_step{_FIGURE}|\biter +\d+[ |]+step +(\d+)", re.IGNORECASE)
 """The optimizer's step; LitGPT's ``iter 76 step 38`` also counts batches."""
 _LM_LOSS = re.compile(
-    rf"\b(?:lm[ _]loss|reduced_train_loss|train/CrossEntropyLoss){_FIGURE}", re.IGNORECASE
+    rf"\b(?:lm[\s_]loss|reduced_train_loss|train/CrossEntropyLoss){_FIGURE}", re.IGNORECASE
 )
 _LOSS = re.compile(
     r"(?<![\w/])(?:train(?:ing)?[ _/]loss|loss[ ]train(?:[ ]\(curr\))?|trl|"
@@ -51,12 +49,13 @@ _LOSS = re.compile(
     re.IGNORECASE,
 )
 _HELD_OUT = re.compile(r"\b(?:val|valid(?:ation|ate)?|eval(?:uation)?)\b", re.IGNORECASE)
-_SAMPLES = re.compile(rf"\bconsumed[ _]samples{_FIGURE}")
+_SAMPLES = re.compile(rf"\bconsumed[\s_]samples{_FIGURE}")
 _EPOCH = re.compile(r"\bepoch[ :=\[]+(\d+)", re.IGNORECASE)
-_OLMO = re.compile(r"\[step=\d+/")
-"""Beginning of one of OLMo's records, which span several lines."""
-_MOST_LINES = 8
-"""Largest number of lines of a record of OLMo's."""
+_WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:|\[step=\d+/")
+"""Beginnings of records that span several lines: OLMo's, and those of Megatron-LM and NeMo, which
+consoles wrap."""
+_MOST_WRAPPED = 8
+"""Largest number of lines that a console makes of one record."""
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
 _ITEM = re.compile(r"'([^']+)'\s*:\s*'?([^,'{}]+)")
 
@@ -99,7 +98,7 @@ def _json_rows(lines: Sequence[str], unfinished: str) -> Iterator[Row]:
         objects = [(number, _json(line)) for number, line in texts if line.strip()]
     for number, values in objects:
         if not isinstance(values, dict):
-            yield number, INVALID
+            yield number, None
         elif _SUMMARY not in values:
             yield number, _plain(values)
 
@@ -141,9 +140,9 @@ def _printed_rows(lines: Sequence[str]) -> list[Row]:
             continue
         samples, epoch = _SAMPLES.search(joined), _EPOCH.search(line)
         values = {
-            "step": step[step.lastindex or 0],
+            "step": re.sub(r"\s", "", step[step.lastindex or 0]),
             "consumed_samples": samples[1] if samples else None,
-            "loss": loss[1],
+            "loss": re.sub(r"\s", "", loss[1]),
             "epoch": epoch[1] if epoch else None,
         }
         is_average = not is_bare and _HELD_OUT.search(line) is not None
@@ -152,20 +151,20 @@ def _printed_rows(lines: Sequence[str]) -> list[Row]:
 
 
 def _records(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield each line that has a step: its number, the line, and the whole record."""
+    """Yield each line that has a step: its number, the line, and the line with its wrapped rest."""
     for at, line in enumerate(lines):
         if _STEP.search(line) is None:
             continue
         end = at + 1
-        if _OLMO.search(line):
-            last = min(len(lines), at + _MOST_LINES)
+        if _WRAPPED.search(line):
+            last = min(len(lines), at + _MOST_WRAPPED)
             while end < last and _STEP.search(lines[end]) is None:
                 end += 1
         yield at + 1, line, "\n".join(lines[at:end])
 
 
 def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
-    delimiter = max(",\t", key=first.count)
+    delimiter = max(",;\t", key=first.count)
     records = csv.reader([*lines, unfinished], delimiter=delimiter)
     names = [_plain_name(name) for name in next(records, [])]
     if sorted(names) == ["step", "value", "wall_time"]:  # TensorBoard
@@ -180,9 +179,15 @@ def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
         if not record:
             continue
         if len(record) == len(names):
-            yield records.line_num, dict(zip(names, record, strict=True))
+            cells = map(_point, record) if delimiter == ";" else record
+            yield records.line_num, dict(zip(names, cells, strict=True))
         elif is_table and records.line_num <= len(lines):
-            yield records.line_num, INVALID
+            yield records.line_num, None
+
+
+def _point(cell: str) -> str:
+    """Return a cell with its decimal comma replaced by a point."""
+    return cell.replace(",", ".") if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) else cell
 
 
 def _plain(values: Mapping[str, object]) -> dict[str, object]:
@@ -193,17 +198,27 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[\s/.-]+", "_", name.rsplit(" - ", 1)[-1].strip().lower())
 
 
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(\.\d+)?")
+_SCALES = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 
-def as_number(value: object, *, is_count: bool = False) -> float:
-    """Return the number in a cell; a count may have commas between thousands: ``1,010``.
+def as_number(value: object, *, is_count: bool) -> float:
+    """Return the number in a cell, such as ``1,010``, ``1.5k`` or ``6,0965``.
 
-    :raises ValueError: if the cell is not a number.
+    :raises ValueError: if the cell is not a number, or is ambiguous: a loss ``6,096``, a step
+        ``1.000``.
     """
-    if isinstance(value, (int, float)):
-        return float(value)
-    text = str(value).strip().rstrip(".:,")
-    if is_count and _GROUPED.fullmatch(text):
+    if not isinstance(value, str):
+        return float(value if isinstance(value, (int, float)) else str(value))
+    text = value.strip().rstrip(".:,")
+    scale = _SCALES.get(text[-1:].lower(), 1.0) if is_count else 1.0
+    if scale > 1:
+        return round(float(text[:-1]) * scale, 3)
+    grouped = _GROUPED.fullmatch(text)
+    if grouped and (is_count or grouped[1]):
         text = text.replace(",", "")
+    elif grouped or (is_count and re.fullmatch(r"\d{1,3}(\.\d{3})+", text)):
+        raise ValueError(text)
+    elif not is_count and "." not in text:
+        text = text.replace(",", ".")
     return float(text)

@@ -126,8 +126,9 @@ def points_of(
     for number, run in enumerate(plan.runs):
         for seed in run.seeds:
             row = done.get((number, seed))
-            # Older ladders also have runs at other learning rates than the rules give.
-            if row is None or run.lr_factor != 1:
+            if (
+                row is None or run.lr_factor != 1
+            ):  # an older ladder's, at a learning rate of its own
                 continue
             if row.trial.objective is None or row.verdict.outcome not in USABLE:
                 result, config = row.trial.result, gpt(row.config)

@@ -1,4 +1,4 @@
-"""Find options that are a function's parameters (typer, tyro) or a dataclass's fields (tyro,
+"""Find options that are a function's parameters (typer, Fire, tyro) or a dataclass's fields (tyro,
 HfArgumentParser, draccus, pyrallis, simple-parsing)."""
 
 import ast
@@ -33,7 +33,7 @@ class Parameter:
     default: ast.expr | None
     doc: str = ""
     command: str = ""
-    """Subcommand of typer that it belongs to."""
+    """Subcommand of typer or Fire that it belongs to."""
 
 
 def signature_options(
@@ -53,6 +53,10 @@ def signature_options(
             for one in parameters_of(function):
                 yield _option(replace(one, command=word), "typer", names)
     for call in calls(tree):
+        if last_name(call.func) == "Fire":
+            for one in _fire_parameters(call, tree):
+                yield _option(one, "underscores", names)
+            continue
         spelling = _spelling(call)
         given = [node.id for node in ast.walk(call) if isinstance(node, ast.Name)]
         for name in given if spelling else ():
@@ -63,6 +67,30 @@ def signature_options(
                 parameters = _nested(fields_of(classes[name], names), classes, names)
             for one in parameters:
                 yield _option(one, spelling or "underscores", names)
+
+
+def _fire_parameters(call: ast.Call, tree: ast.Module) -> Iterator[Parameter]:
+    """Yield the parameters of what Fire is given: a function, a class, whose methods are commands,
+    a dictionary of commands or, without arguments, the module's public functions."""
+    by_name = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+    classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
+    commands = {} if call.args or call.keywords else {name: name for name in by_name}
+    for given in (*call.args, *(one.value for one in call.keywords)):
+        match given:
+            case ast.Name(id=name) if name in classes:
+                for method in classes[name].body:
+                    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                        for one in parameters_of(method)[1:]:
+                            yield replace(one, command=method.name)
+            case ast.Name(id=name):
+                commands[""] = name
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and isinstance(value, ast.Name):
+                        commands[str(key.value)] = value.id
+    for word, name in commands.items():
+        if name in by_name and not word.startswith("_"):
+            yield from (replace(one, command=word) for one in parameters_of(by_name[name]))
 
 
 def _nested(

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from agent.menu.scripts.signatures import DATACLASS_CLI
 from agent.menu.scripts.tree import calls, dotted
 
-_LIBRARIES = {"hydra", "omegaconf", "jsonargparse", "ml_collections", "fire"}
+_LIBRARIES = {"hydra", "omegaconf", "jsonargparse", "ml_collections"}
 _PARSER = re.compile(r"\w*Parser|get_\w*parser|parse_\w*args\w*|\w*CLI|ConfigManager")
-_READ = {"argparse", "click", "typer", "tyro", "absl", "dataclasses", "tap", *DATACLASS_CLI}
+_READ = {"argparse", "click", "typer", "tyro", "fire", "absl", "dataclasses", "tap", *DATACLASS_CLI}
 """Modules and parsers that are read."""
 
 

@@ -87,9 +87,17 @@ SAME = {
     "nemo": "Training epoch 0, iteration 9/4000 | lr: 3e-4 | global_step: 10 | reduced_train_loss: "
     "6.0965\nTraining epoch 0, iteration 1019/4000 | lr: 3e-4 | global_step: 1020 | "
     "reduced_train_loss: 4.3 | val_loss: 9\n",
+    "wrapped at words": "[0]: iteration      10/  4000 | elapsed time per iteration (ms): 50.1 |\n"
+    "learning rate: 3.0E-04 | lm loss:\n6.096500E+00 | loss scale: 1.0 |\n"
+    "[0]: iteration    1020/\n4000 | lm\nloss: 4.3E+00 | loss scale: 1.0 |\n",
+    "wrapped anywhere": "iteration 1\n0/  4000 | lm loss: 6.0965E+0\n0 | loss scale: 1.0 |\n"
+    " iteration 1020/  4000 | lm loss: 43.0E-\n01 | loss scale: 1.0 |\n",
     "wandb": '"Step","my - run - train/loss","my - run - train/loss__MIN"\n'
     '"10","6.0965","5"\n"1,020","4.3","3"\n',
     "tensorboard": "Wall time,Step,Value\n1.7e9,10,6.0965\n1.7e9,1020,4.3\n",
+    "decimal commas": "step;loss\n10;6,0965\n1020;4,300\n",
+    "decimal commas, tabs": "step\tloss\n10\t6,0965\n1020\t4,3\n",
+    "thousands": "step,loss\n0.01k,6.0965\n1.02k,4.3\n",
     "trainer_state.json": '{\n "global_step": 9,\n "log_history": [\n'
     '  {"step": 10, "loss": 6.0965},\n'
     '  {"step": 10, "eval_loss": 7},\n  {"step": 1020, "loss": 4.3},\n'
@@ -144,36 +152,37 @@ def test_losses_that_are_not_finite_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "said"),
     [
-        "step,loss\n1,4.5\n2,oops\nx,4\n4,4.2\n",
-        "step,loss\n1,4.5,7\n2,4.4\n",
-        '{"step": 1, "loss": 4.5}\n{"step": 2,\n{"step": 3, "loss": 4}\n',
-        '{"step": 1, "loss": [4.5]}\n',
-        "step,loss\n1.5,4.5\n",
-        "step,loss\n-1,4.5\n",
-        "Name,State,Created,iter,train/loss\na,finished,2026,5000,1.5\n",
-        "step,accuracy\n1,0.5\n",
-        "loss\n4.5\n",
-        "step;loss\n10;6,0965\n",
-        "step\tloss\n10\t6,096\n",
-        "step 10: loss 6,096\n",
-        "step 10 loss 3.2x\n",
-        " iteration       10/  4000 | lm loss: 43.0E-\n01 | loss scale: 1.0 |\n",
-        '"Step","a - train/loss","b - train/loss"\n"1","4","5"\n',
-        "epoch 1 step 90 loss 4\nepoch 2 step 10 loss 3\n",
-        "step 10: eval | loss 4.2\nvalidate step: 20  loss: 4.1\n",
-        "step 10 val loss 4.2\n",
-        "import os, sys\nstep:10/20 val_loss:4.2\nprint(1, 2, 3)\n",
-        "run,tag,step,value\na,lr,1,0.1\n",
-        "",
-        "\n\n",
-        'step,loss\n1,"' + "4" * 200_000 + '"\n2,4\n',
-        '{"step": 1' + "0" * 400 + ', "loss": 4}\n',
+        ("step,loss\n1,4.5\n2,oops\nx,4\n4,4.2\n", r"2 lines that cannot .* \(3, 4\)"),
+        ("step,loss\n1,4.5,7\n2,4.4\n", r"1 line that cannot .* \(2\)"),
+        ('{"step": 1, "loss": 4.5}\n{"step": 2,\n{"step": 3, "loss": 4}\n', r"\(2\)"),
+        ('{"step": 1, "loss": [4.5]}\n', r"1 line that cannot"),
+        ("step,loss\n1.5,4.5\n", r"1 line that cannot"),
+        ("step,loss\n-1,4.5\n", r"1 line that cannot"),
+        ("step,loss\n" + "x,y\n" * 9, r"9 lines .* \(2, 3, 4, 5, 6 and 4 more\)"),
+        ("Name,State,Created,iter,train/loss\na,finished,2026,5000,1.5\n", "cannot be read as CSV"),
+        ("step,accuracy\n1,0.5\n", r"no losses \(columns: accuracy, step\)"),
+        ("loss\n4.5\n", r"no steps; .* --log-every"),
+        ("step;loss\n1.000;4,5\n", "1 line that cannot"),
+        ("step,loss\n10,6,0965\n20,5,4094\n", "2 lines that cannot"),
+        ("step\tloss\n10\t6,096\n", "1 line that cannot"),
+        ("step 10: loss 6,096\n", "1 line that cannot"),
+        ("step 10 loss 3.2x\n", "1 line that cannot"),
+        ('"Step","a - train/loss","b - train/loss"\n"1","4","5"\n', "2 columns are train_loss"),
+        ("epoch 1 step 90 loss 4\nepoch 2 step 10 loss 3\n", "begin anew with each epoch"),
+        ("step 10: eval | loss 4.2\nvalidate step: 20  loss: 4.1\n", "no losses"),
+        ("step 10 val loss 4.2\n", "no losses"),
+        ("import os, sys\nstep:10/20 val_loss:4.2\nprint(1, 2, 3)\n", "no losses"),
+        ("run,tag,step,value\na,lr,1,0.1\n", "no losses"),
+        ("", r"no losses"),
+        ("\n\n", r"no losses"),
+        ('step,loss\n1,"' + "4" * 200_000 + '"\n2,4\n', "cannot be read as CSV"),
+        ('{"step": 1' + "0" * 400 + ', "loss": 4}\n', "1 line that cannot"),
     ],
 )
-def test_what_makes_no_sense_is_said_in_one_sentence(tmp_path: Path, text: str) -> None:
-    with pytest.raises(HandoffError) as caught:
+def test_what_makes_no_sense_is_said_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(HandoffError, match=said) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600

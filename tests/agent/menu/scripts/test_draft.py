@@ -344,6 +344,14 @@ def evaluate(checkpoint, beam): pass
 def train(lr): click.echo(f"val_loss: {lr}")
 cli()
 """
+_FIRE = """
+import fire
+def train(lr=1e-3): print(f"val_loss: {lr}")
+def evaluate(beam=4): pass
+class Commands:
+    def __init__(self): pass
+    def train(self, width=64): pass
+"""
 _ABSL = """
 from absl import app, flags
 flags.DEFINE_float("lr", 1e-3, "rate")
@@ -376,6 +384,9 @@ t.add_argument("--lr", type=float, default=1e-3)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (_FIRE + 'fire.Fire({"fit": train})\n', ("fit", "--lr={lr}")),
+        (_FIRE + "fire.Fire(Commands)\n", ("train", "--width={width}")),
+        (_FIRE + "fire.Fire()\n", ("train", "--lr={lr}")),
         (_CLICK, ("train", "--lr={lr}")),
         (_ABSL, ("--lr={lr}", "{amp:--amp|--noamp}", "--width={width}")),
         (_TYRO, ("--optim.lr={optim_lr}", "{optim_use_ema:--optim.use-ema|--optim.no-use-ema}")),
