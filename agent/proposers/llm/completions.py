@@ -130,6 +130,14 @@ class _Completion(Lenient):
             AliasPath(*_MESSAGE, "reasoning_content"), AliasPath(*_MESSAGE, "reasoning")
         ),
     )
+    arguments: Text = Field(
+        "",
+        validation_alias=AliasChoices(
+            AliasPath(*_MESSAGE, "tool_calls", 0, "function", "arguments"),
+            AliasPath(*_MESSAGE, "function_call", "arguments"),
+        ),
+    )
+    """Arguments of a function that the model calls instead of answering."""
     refusal: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "refusal"))
     finish_reason: str | None = Field(
         None, validation_alias=AliasPath("choices", 0, "finish_reason")
@@ -191,7 +199,9 @@ def read_completion(
         why = f"the reply is not a chat completion: {quoted(shown) or '(nothing)'}"
         return Reply(shown, mode, latency_s, why, is_completion=False)
     # Some servers classify all output as thoughts; then the answer is among them.
-    text = found.content if found.content.strip() else found.thoughts
+    is_call = "{" not in found.content and found.arguments.strip()
+    said = (found.arguments if is_call else found.content, found.thoughts)
+    text = next((each for each in said if each.strip()), "")
     error = None
     if found.finish_reason == "length":
         error = "the reply was cut off at the token limit"

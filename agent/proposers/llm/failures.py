@@ -4,7 +4,9 @@ import contextlib
 import math
 import re
 import ssl
+import time
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 
 import httpx2
 from pydantic import AliasChoices, AliasPath, Field
@@ -100,8 +102,7 @@ def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str])
     if status not in {400, 413, 415, 422, 500, 501}:
         is_final = status != 429 and status < 500
         error = RefusedError(message) if is_final else EndpointError(message)
-        with contextlib.suppress(ValueError):
-            error.retry_after_s = float(response.headers.get("retry-after", ""))
+        error.retry_after_s = _retry_after_s(response.headers.get("retry-after", ""))
         return error
     if context is not None:
         too_long = ContextError(message)
@@ -133,3 +134,12 @@ def silence(
     absent = EndpointError(message)
     absent.tries = TRIES
     return absent
+
+
+def _retry_after_s(header: str) -> float:
+    """Return seconds from either form of RFC 9110, 10.2.3; 0 if invalid."""
+    with contextlib.suppress(ValueError):
+        return float(header)
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        return parsedate_to_datetime(header).timestamp() - time.time()
+    return 0.0

@@ -476,7 +476,6 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
     ("text", "named"),
     [
         ("import hydra", "hydra"),
-        ("import fire\nfire.Fire()", "fire"),
         ("import yaml\nyaml.safe_load(open('c.yaml'))", "yaml"),
         ("from fairseq import options\noptions.get_parser()", "get_parser of fairseq"),
         ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", "SFTConfig of trl"),

@@ -1,14 +1,17 @@
 """Test the endpoint against a real server that behaves as real servers do, and the limit on a
 question's length."""
 
+import json
 import logging
 import time
 from typing import Any
 
+import httpx2
 import pytest
 
+from agent.proposers.llm.completions import read_completion
 from agent.proposers.llm.endpoint import Endpoint, SchemaMode
-from agent.proposers.llm.failures import ContextError, EndpointError, RefusedError
+from agent.proposers.llm.failures import ContextError, EndpointError, RefusedError, refusal
 from agent.proposers.llm.wire import Patience
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
@@ -367,3 +370,31 @@ def test_what_a_server_says_with_a_refusal_is_shown(body: bytes, said: str) -> N
         pytest.raises(EndpointError, match=rf"HTTP 400 \({said}\).*--prompt-tokens"),
     ):
         endpoint_at(server).ask(CHAT, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"tool_calls": [{"function": {"arguments": '{"lr": 0.1}'}}]},
+        {"function_call": {"arguments": '{"lr": 0.1}'}},
+    ],
+)
+def test_the_arguments_of_a_called_function_are_the_answer(call: dict[str, Any]) -> None:
+    message = {"message": {"content": None, **call}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [message]}).encode()
+    reply = read_completion(body, "none", 0.1, lambda text: text)
+    assert (reply.text, reply.error) == ('{"lr": 0.1}', None)
+
+
+@pytest.mark.parametrize(
+    ("header", "low", "high"),
+    [
+        ("Wed, 21 Oct 2015 07:28:00 GMT", -1e12, 0),
+        ("Wed, 21 Oct 2099 07:28:00 GMT", 1, 1e12),
+        ("7", 7, 7),
+        ("soon", 0, 0),
+    ],
+)
+def test_both_forms_of_retry_after_are_read(header: str, low: float, high: float) -> None:
+    error = refusal("the server", httpx2.Response(429, headers={"retry-after": header}), str)
+    assert low <= error.retry_after_s <= high
