@@ -124,12 +124,8 @@ class _Completion(Lenient):
 
     message: dict[str, Any] | None = Field(None, validation_alias=AliasPath(*_MESSAGE))
     content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "content"))
-    thoughts: Text = Field(
-        "",
-        validation_alias=AliasChoices(
-            AliasPath(*_MESSAGE, "reasoning_content"), AliasPath(*_MESSAGE, "reasoning")
-        ),
-    )
+    reasoning_content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning_content"))
+    reasoning: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning"))
     arguments: Text = Field(
         "",
         validation_alias=AliasChoices(
@@ -199,8 +195,9 @@ def read_completion(
         why = f"the reply is not a chat completion: {quoted(shown) or '(nothing)'}"
         return Reply(shown, mode, latency_s, why, is_completion=False)
     # Some servers classify all output as thoughts; then the answer is among them.
+    thoughts = found.reasoning_content or found.reasoning
     is_call = "{" not in found.content and found.arguments.strip()
-    said = (found.arguments if is_call else found.content, found.thoughts)
+    said = (found.arguments if is_call else found.content, thoughts)
     text = next((each for each in said if each.strip()), "")
     error = None
     if found.finish_reason == "length":
@@ -217,7 +214,7 @@ def read_completion(
         found.finish_reason,
         found.prompt_tokens,
         found.completion_tokens,
-        thinks=bool(found.thoughts.strip() or THOUGHT.search(found.content)),
+        thinks=bool(thoughts.strip() or THOUGHT.search(found.content)),
     )
 
 

@@ -189,18 +189,37 @@ def _body_of(response: httpx2.Response) -> bytes:
 def parsed(base_url: str) -> httpx2.URL:
     """Parse a base URL: up to ``/v1``, without it, or with the path of one of its pages.
 
+    Without a scheme it is http on this machine and private networks, and https elsewhere.
+
     :raises SettingsError: if it is invalid.
     """
     given = base_url.strip().strip("\"'")
+    address = given.rpartition("@")[2].partition("?")[0]
+    has_scheme = "://" in given
     try:
-        url = httpx2.URL(str(_WEB_URL.validate_python(given)))
+        web = _WEB_URL.validate_python(given if has_scheme else f"http://{given}")
+        url = httpx2.URL(str(web))
     except (ValidationError, httpx2.InvalidURL):
-        address = given.rpartition("@")[2].partition("?")[0]
+        url = httpx2.URL("")
+    # A word without a port or dots, like "https:/host", is a misspelled scheme.
+    is_host = re.match(r"[^/]*:\d|localhost\b", address, re.IGNORECASE) or {".", ":"} & {*url.host}
+    if not url.host or not (has_scheme or is_host):
         raise SettingsError(
             f"AUTORESEARCH_LLM_BASE_URL, {address!r:.80}, is not the URL of a web server; give one "
             "like http://localhost:8000/v1"
-        ) from None
-    return url.copy_with(path=_PASTED.sub("", url.path) or "/v1", fragment=None)
+        )
+    if not (has_scheme or _is_private(url.host)):
+        url = httpx2.URL(str(_WEB_URL.validate_python(f"https://{given}")))
+    path = _PASTED.sub("", url.path) or "/v1"
+    return url.copy_with(path="/v1" if path == "/V1" else path, fragment=None)
+
+
+def _is_private(host: str) -> bool:
+    """Return whether a host is certainly of this machine or a private network."""
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        return (getattr(address, "ipv4_mapped", None) or address).is_private
+    return "." not in host or host.endswith((".localhost", ".local", ".internal"))
 
 
 def shown(url: httpx2.URL | str) -> str:

@@ -4,6 +4,7 @@ question's length."""
 import json
 import logging
 import time
+from email.utils import formatdate
 from typing import Any
 
 import httpx2
@@ -116,6 +117,9 @@ def test_what_may_pass_is_tried_again(fault: Turn) -> None:
         ("-1", 0.2, 0.2),
         ("soon", 0.2, 0.2),
         ("nan", 0.2, 0.2),
+        ("0", 0.2, 0.2),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.2, 0.2),
+        ("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", 0.2, 0.2),
     ],
 )
 def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
@@ -130,7 +134,15 @@ def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
     assert len(server.chats) == 2
 
 
-@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400])
+def test_a_retry_after_that_is_a_date_is_waited_for() -> None:
+    soon = formatdate(time.time() + 2, usegmt=True)  # in whole seconds
+    with OpenAIServer([refuses(503, Retry_After=soon), says(ANSWER)]) as server:
+        began = time.monotonic()
+        endpoint_at(server).ask(CHAT, SCHEMA)
+        assert time.monotonic() - began >= 0.5
+
+
+@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400, "Wed, 21 Oct 2215 07:28:00 GMT"])
 def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
     with (
         OpenAIServer([refuses(429, Retry_After=header)]) as server,
@@ -267,8 +279,9 @@ def test_without_a_key_none_of_the_environments_is_sent(monkeypatch: pytest.Monk
     "url",
     [
         "",
-        "localhost:8000/v1",
         "ftp://host/v1",
+        "https:/models.example/v1",
+        "https",
         "http://",
         "http://[::1",
         "http://h:99999/v1",
@@ -377,9 +390,10 @@ def test_what_a_server_says_with_a_refusal_is_shown(body: bytes, said: str) -> N
     [
         {"tool_calls": [{"function": {"arguments": '{"lr": 0.1}'}}]},
         {"function_call": {"arguments": '{"lr": 0.1}'}},
+        {"reasoning_content": None, "reasoning": '{"lr": 0.1}'},
     ],
 )
-def test_the_arguments_of_a_called_function_are_the_answer(call: dict[str, Any]) -> None:
+def test_an_answer_in_place_of_the_content_is_found(call: dict[str, Any]) -> None:
     message = {"message": {"content": None, **call}, "finish_reason": "stop"}
     body = json.dumps({"choices": [message]}).encode()
     reply = read_completion(body, "none", 0.1, lambda text: text)

@@ -192,10 +192,18 @@ def test_a_cut_reply_is_asked_for_again_as_long_as_there_is_room(
     assert most - 64 < asked[-1] <= most
 
 
+CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": ANSWER}}]
+
+
 @pytest.mark.parametrize(
     "turn",
     [
         says([{"type": "text", "text": ANSWER[:3]}, {"type": "text", "text": ANSWER[3:]}]),
+        says(None, tool_calls=CALL, finish_reason="tool_calls"),
+        says("", tool_calls=CALL, reasoning="I call it."),
+        says("I call it.", tool_calls=CALL),
+        says(ANSWER, function_call={"name": "f", "arguments": "{}"}),
+        says(None, function_call={"name": "f", "arguments": ANSWER}),
         says(None, reasoning=ANSWER),
         says("", reasoning_content=ANSWER),
     ],
