@@ -1,7 +1,7 @@
 """Find the options of a script that uses argparse, click or absl, or reads its environment."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from agent.menu.scripts.option import Option, identifier, passed, switched, typed_choices
@@ -51,11 +51,16 @@ def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
         if last_name(call.func) == "set_defaults"
         for name, value in keywords(call).items()
     }
+    cast = {
+        last_name(call.args[0])
+        for call in calls(tree)
+        if last_name(call.func) in {"int", "float"} and len(call.args) == 1
+    }
     for call in calls(tree):
         flags = [text for one in call.args if (text := names.text(one))]
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and flags:
             command = commands.get(last_name(call.func.value), "")
-            yield _argument(call, flags, names, defaults, command)
+            yield _argument(call, flags, names, defaults, cast, command)
 
 
 def _argument(
@@ -63,8 +68,10 @@ def _argument(
     flags: list[str],
     names: Names,
     defaults: Mapping[str, ast.expr],
+    cast: Set[str],
     command: str,
 ) -> Option:
+    """Return an ``add_argument``'s option; one in ``cast``, made a number later, needs no type."""
     said = keywords(call)
     flag = next((flag for flag in flags if flag.startswith("--")), flags[0])
     name = identifier(names.text(said.get("dest")) or flag)
@@ -88,7 +95,7 @@ def _argument(
         left = SEVERAL
     elif kind == "bool":
         left = "type=bool converts every text to true, even False"
-    elif not kind and action not in switches and names.number(default) is not None:
+    elif not (kind or action in switches or name in cast) and names.number(default) is not None:
         left = "it has no type, so values from the command line are text; add type= to it"
     return declared(
         names,

@@ -395,6 +395,13 @@ t.add_argument("--lr", type=float, default=1e-3)
             _HEAD + _LR + 'p.add_argument("--width", default=64)\n' + _TAIL,
             ("--lr={lr}",),
         ),
+        (
+            _HEAD
+            + _LR
+            + 'p.add_argument("--decay", default=0.1)\ndecay = float(p.parse_args().decay)\n'
+            + _TAIL,
+            ("--lr={lr}", "--decay={decay}"),
+        ),
     ],
 )
 def test_what_a_command_can_be_given_is_in_its_words(
