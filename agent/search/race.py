@@ -106,7 +106,7 @@ class Race:
         common: dict[int, float] = {}
         scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
-        for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
+        for seed in self._seeds:
             if seed in self.evidence.configs[reference_hash].failed_seeds:
                 continue
             reference_score = self._known(seed)
@@ -149,10 +149,25 @@ class Race:
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
 
+    @property
+    def _seeds(self) -> range:
+        """Seeds of the race: more than it takes, since the reference may fail on some."""
+        return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
+
     def upcoming(self) -> Iterator[Wanted]:
         """Yield the trials that the race requests unless it decides before, in order; the first is
         the one that it waits for."""
-        for seed in range(self.first_seed, self.first_seed + self.rules.max_runs):
+        reference_hash = self.reference.config_hash
+        failed = {
+            *self.evidence.configs[reference_hash].failed_seeds,
+            *(
+                t.seed
+                for t in self.trials
+                if (t.config_hash, t.objective) == (reference_hash, None)
+            ),
+        }
+        usable = (seed for seed in self._seeds if seed not in failed)
+        for seed in islice(usable, self.rules.max_runs):
             if self._known(seed) is None:
                 yield self._wanted(self.reference, seed)
             if seed not in self._scores:
