@@ -4,9 +4,9 @@
 proposer thinks, a trial runs or a row is stored.
 
 One thread decides everything. Each iteration in flight waits for one trial at a time. Races decide
-on their seeds in order, so no decision depends on which trial ended first. With one lane (for
-one trial at a time), an iteration ends before the next one starts. With several, one more iteration
-than lanes is in flight, and its trial waits for the first free lane.
+on their seeds in order, so no decision depends on which trial ended first. With one lane, a place
+for one trial at a time, an iteration ends before the next one starts. With several, one more
+iteration than lanes is in flight, and its trial waits for the first free lane.
 """
 
 import time
@@ -257,7 +257,7 @@ class Loop:
         races = [] if is_held else [each.race for each in self._iterations if each.race is not None]
         upcoming = upcoming_trials(races, 2 * self.runner.places)
         self.runner.speculate(upcoming, starts=not is_held and not self._asker.busy)
-        self.scribe.not_needed(self.runner.unneeded)
+        self.scribe.not_needed(self.runner.take_unneeded())
 
     def _wait_for_one(self) -> Iteration | None:
         """Wait for the next event, and return an iteration that is over then, if any.

@@ -71,8 +71,8 @@ class TrialRunner:
         """Those of them that no race has requested, oldest first."""
         self._leaving: list[Trial] = []
         """Cancelled speculative trials, which may still hold their lanes."""
-        self.unneeded: list[str] = []
-        """Speculative trials that no race requested, for a row."""
+        self._unneeded: list[str] = []
+        """Speculative trials given up, not yet in a row."""
         self._claimed: set[str] = set()
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
@@ -172,13 +172,18 @@ class TrialRunner:
             if spec not in self._unclaimed:
                 self._speculative[spec] = self.begin(spec, role)
 
+    def take_unneeded(self) -> tuple[str, ...]:
+        """Return, each only once, the speculative trials that were given up."""
+        unneeded, self._unneeded = tuple(self._unneeded), []
+        return unneeded
+
     def _give_up(self, specs: Iterable[TrialSpec]) -> None:
         for spec in specs:
             trial = self._speculative.pop(spec)
             del self._unclaimed[spec]
             trial.cancel()
             self._leaving.append(trial)
-            self.unneeded.append(trial.spec.trial_id)
+            self._unneeded.append(trial.spec.trial_id)
             self._watcher.trial_given_up(trial.spec.trial_id)
 
     def claimed(self, records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
