@@ -33,8 +33,8 @@ Watched("campaign", Path(sys.argv[1])).poll()
 AUTORESEARCH = str(Path(sys.executable).with_name("autoresearch"))
 READERS = {
     "first resume, without an index": ([sys.executable, "-c", RESUME], 1.0, 500),
-    "resume": ([sys.executable, "-c", RESUME], 1.0, 200),
-    "top": ([AUTORESEARCH, "top", "--campaign"], 1.0, 200),
+    "resume": ([sys.executable, "-c", RESUME], 1.0, 50),
+    "top": ([AUTORESEARCH, "top", "--campaign"], 1.0, 50),
     "page": ([sys.executable, "-c", PAGE], 1.0, 150),
     "status": ([AUTORESEARCH, "status"], 1.0, 150),
     "report": ([AUTORESEARCH, "report", "--campaign"], 4.0, 300),
