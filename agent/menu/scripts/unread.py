@@ -7,7 +7,14 @@ from collections.abc import Collection
 from agent.menu.scripts.signatures import DATACLASS_CLI
 from agent.menu.scripts.tree import calls, dotted
 
-_LIBRARIES = {"hydra", "omegaconf", "jsonargparse", "ml_collections"}
+_LIBRARIES = {
+    "hydra": "optim.lr={lr}",
+    "omegaconf": "lr={lr}",
+    "jsonargparse": "--optim.lr={lr}",
+    "ml_collections": "--config.lr={lr}",
+    "yaml": "{values}, the path of a file of values",
+}
+"""Libraries whose options the draft does not read, each with a word for the command."""
 _PARSER = re.compile(r"\w*Parser|get_\w*parser|parse_\w*args\w*|\w*CLI|ConfigManager")
 _READ = {"argparse", "click", "typer", "tyro", "fire", "absl", "dataclasses", "tap", *DATACLASS_CLI}
 """Modules and parsers that are read."""
@@ -21,7 +28,7 @@ def unread(tree: ast.Module, known: Collection[str] = ()) -> list[str]:
     """
     origins = imports(tree)
     packages = {name: module.split(".")[0] for name, module in origins.items()}
-    found = [package for package in packages.values() if package in _LIBRARIES]
+    found = [name for name in packages.values() if name in _LIBRARIES and name != "yaml"]
     for call in calls(tree):
         root, _, rest = dotted(call.func).partition(".")
         name = rest.rpartition(".")[2] or root
@@ -37,7 +44,7 @@ def unread(tree: ast.Module, known: Collection[str] = ()) -> list[str]:
         found += [f"{one} of {origins[one]}" for one in classes if one not in known]
     return [
         f"the options that it takes by {one} are not read: add those you want to the command, "
-        "such as --lr={lr}, and a knob for each"
+        f"such as {_LIBRARIES.get(one, '--lr={lr}')}, and a knob for each"
         for one in dict.fromkeys(found)
     ]
 

@@ -483,7 +483,9 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
     ("text", "named"),
     [
         ("import hydra", "hydra"),
+        ("import hydra", "optim.lr={lr}"),
         ("import yaml\nyaml.safe_load(open('c.yaml'))", "yaml"),
+        ("import yaml\nyaml.safe_load(open('c.yaml'))", "{values}"),
         ("from fairseq import options\noptions.get_parser()", "get_parser of fairseq"),
         ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", "SFTConfig of trl"),
     ],
