@@ -23,6 +23,8 @@ from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, Trial
 ACTION_STYLE = {"keep": "bold green", "discard": "", "none": "yellow"}
 PACE_ITERATIONS = 30
 """Number of iterations over which the pace is averaged."""
+FEWEST_ITERATIONS = 5
+"""Iterations below which the pace is not shown: one that was pruned would set it."""
 
 
 @dataclass(slots=True)
@@ -143,8 +145,8 @@ class Display(Watcher):
     def _progress(self) -> str:
         """Return counts, pace and estimated end."""
         done, until = self._campaign.evidence.tally.iterations, self._goal.iterations
-        text = f"{done} iterations, until {self._goal}"
-        if len(self._ends_s) > 1:
+        text = f"{done} iterations; goal: {self._goal}"
+        if len(self._ends_s) > FEWEST_ITERATIONS:
             seconds = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
             text += f" · {3600 / max(seconds, 1e-3):.0f} an hour"
             if self._goal.is_iterations_alone and until is not None and done < until:
