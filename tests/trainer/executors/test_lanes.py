@@ -111,6 +111,8 @@ def test_a_lost_lane_gets_no_trial_until_it_is_back(tmp_path: Path) -> None:
     lane.may_return.clear()
     with Lanes([lane]) as executor:
         job = executor.submit(SPEC, tmp_path / "t")
+        while not lane.ran:
+            job.wait(0.01)
         assert not job.wait(0.2)
         assert len(lane.ran) == 1
         waiting = executor.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
@@ -125,8 +127,11 @@ def test_waiting_trials_fail_once_every_lane_is_gone_for_good(tmp_path: Path) ->
     lanes = [Scripted(LaneLost("gone"), name=str(number)) for number in range(2)]
     for lane in lanes:
         lane.comes_back = False
+        lane.may_end.clear()
     with Lanes(lanes) as executor:
         jobs = [executor.submit(trial_spec(trial_id=f"t{n}"), tmp_path / str(n)) for n in range(3)]
+        for lane in lanes:
+            lane.may_end.set()
         for job in jobs:
             with pytest.raises(LaneLost):
                 job.result()
