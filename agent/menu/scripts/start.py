@@ -11,12 +11,13 @@ import importlib.util
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 
 from agent.menu.scripts.reading import Script, imported_names, modules_beside
+from agent.menu.scripts.tree import last_name
 from trainer.command.open_paths import holds_home
 
 MOST_PRELOADED = 20
@@ -75,6 +76,13 @@ def python_is_ours() -> bool:
 MOST_ABOVE = 4
 """Most folders in which a script's own modules and files are searched, its own the first."""
 _PATH = re.compile(r"(\.\./){0,3}(\./)?\w[\w.-]{0,80}(/[\w.-]{1,80}){0,20}/?")
+_CLIMBS = re.compile(r"\.parent\b|\bdirname\(|\.\.(?=['/])|\.parents\[(\d)\]")
+"""Ways to name the folder above a path, in code."""
+_NAMES_A_PATH = re.compile(r"(?i)data|dir|path|file|folder|root|corpus|input")
+_OPENS = {
+    *("Path", "join", "open", "listdir", "scandir", "glob", "walk", "exists", "isfile", "isdir"),
+    *("read_csv", "read_parquet", "load", "loadtxt", "ImageFolder"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +118,18 @@ def start_of(script: Script) -> Start:
         return Start(root, path.name, _module(path, root)) if is_module else Start(own, path.name)
     tops = {one for one in _packages(script.tree, own) if not _is_module(own, one)}
     trees = [script.tree, *modules_beside(path, script.tree).values()]
-    texts = {
-        node.value
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if _PATH.fullmatch(node.value) and ("/" in node.value or Path(node.value).suffix)
-    }
+    words = {one for tree in trees for one in _texts(tree) if _PATH.fullmatch(one)}
+    named = {one for tree in trees for one in _paths_named(tree)}
+    texts = {one for one in words if "/" in one or Path(one).suffix or one in named}
+    climbed = {levels for tree in trees for levels in _levels_climbed(tree)}
+
+    def found(place: Path) -> int:
+        wanted = words if path.parents.index(place) + 1 in climbed else texts
+        here = [place / one for one in wanted if not path.is_relative_to(place / one)]
+        return sum(_is_module(place, one) for one in tops) + sum(one.exists() for one in here)
+
     above = takewhile(lambda place: not holds_home(place), path.parents[1:MOST_ABOVE])
-    folder = max([own, *above], key=lambda place: _found(place, tops, texts))
+    folder = max([own, *above], key=found)
     is_imported = any(_is_module(folder, one) for one in tops)
     if is_imported and can_be_module and (module := _module(path, folder)):
         return Start(folder, path.name, module)
@@ -127,9 +138,45 @@ def start_of(script: Script) -> Start:
     return Start(folder, below, "", tuple(sorted(outside)), "." if is_imported else "")
 
 
-def _found(place: Path, modules: Iterable[str], texts: Iterable[str]) -> int:
-    here = [one for one in modules if _is_module(place, one)]
-    return len(here) + sum((place / one).exists() for one in texts)
+def _texts(*nodes: ast.AST) -> Iterator[str]:
+    """Yield the texts in code."""
+    for node in chain.from_iterable(map(ast.walk, nodes)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _paths_named(tree: ast.Module) -> Iterator[str]:
+    """Yield texts that are paths by the call that they are given to, or by the name of their
+    variable or option."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=func, args=[first, *_]) if last_name(func) in _OPENS:
+                yield from _texts(first)
+            case ast.Call(args=[ast.Constant(value=str(name)), *_], keywords=keys):
+                if _NAMES_A_PATH.search(name):
+                    yield from _texts(*(key.value for key in keys if key.arg == "default"))
+            case (
+                ast.Assign(targets=[ast.Name(name)], value=value)
+                | ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value)
+            ) if _NAMES_A_PATH.search(name):
+                yield from _texts(value)
+
+
+def _levels_climbed(tree: ast.Module) -> set[int]:
+    """Return how many folders a script goes up from ``__file__`` to reach files; 1 is its own."""
+    known, found = {"__file__": 0}, set[int]()
+    for node in ast.walk(tree):
+        code = node.value if isinstance(node, ast.Assign) else node
+        if not isinstance(code, ast.expr):
+            continue
+        names = (one.id for one in ast.walk(code) if isinstance(one, ast.Name))
+        if bases := [known[name] for name in names if name in known]:
+            ups = _CLIMBS.findall(ast.unparse(code))
+            levels = max(bases) + sum(int(one or 0) + 1 for one in ups)
+            found.add(levels)
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            known |= {one.id: levels for one in targets if isinstance(one, ast.Name)}
+    return found
 
 
 def _packages(tree: ast.Module, folder: Path) -> Iterator[str]:

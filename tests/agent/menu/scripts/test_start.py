@@ -81,6 +81,8 @@ def test_a_script_of_another_python_is_started_as_a_program(
     assert draft_of(read_script(path), None).main is None
 
 
+CLIMBS = "HERE = os.path.dirname(os.path.abspath(__file__))\n"
+TWO_UP = "Path(__file__).resolve().parents[1]"
 IN_ROOT, IN_OWN = Start(Path(), "src/fit.py"), Start(Path("src"), "fit.py")
 
 
@@ -91,6 +93,16 @@ IN_ROOT, IN_OWN = Start(Path(), "src/fit.py"), Start(Path("src"), "fit.py")
         ("open('data/x.csv')", IN_ROOT),
         ("from beside import x\nopen('./data/x.csv')", IN_ROOT),
         ("import config", IN_ROOT),
+        ("DATA_DIR = 'data'", IN_ROOT),
+        ("parser.add_argument('--data', default='data')", IN_ROOT),
+        ("os.path.join('data', name)", IN_ROOT),
+        (f"ROOT = {TWO_UP}\nROOT / 'data' / 'x.csv'", IN_ROOT),
+        ("Path(__file__).parent.parent / 'data'", IN_ROOT),
+        ("with open(Path(__file__).parent / '..' / 'data' / 'x.csv') as f: ...", IN_ROOT),
+        (f"{CLIMBS}ROOT = os.path.dirname(HERE)\nos.path.join(ROOT, 'data')", IN_ROOT),
+        (f"{CLIMBS}os.path.join(HERE, '..', 'data')", IN_ROOT),
+        (f"{TWO_UP} / 'absent'", IN_OWN),
+        ("Path(__file__).parent / 'data'", IN_OWN),
         ("open('own.txt')", IN_OWN),
         ("kind = 'data'", IN_OWN),
         ("open('/etc/passwd')", IN_OWN),
