@@ -12,10 +12,17 @@ from agent.menu.formulas import Constraint
 from agent.menu.knob import Knob
 from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.option import given_by, says, words_of
-from agent.menu.scripts.printed import Printed, curve_printed, period_of, score_printed
+from agent.menu.scripts.printed import (
+    Printed,
+    best_line,
+    curve_printed,
+    period_of,
+    score_printed,
+)
 from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.sorting import Place, sorted_options
 from agent.menu.scripts.start import Start, entry_function, python_is_ours, start_of
+from agent.menu.scripts.unlabelled import score_alone
 from agent.menu.scripts.unread import unread
 from autoresearch.values import Scalar
 from trainer.script.regions import Region, regions
@@ -76,9 +83,9 @@ class Draft:
     def score(self) -> Printed | None:
         """The line that prints the score, in the script or else in a module beside it (as line
         0)."""
-        printed = (score_printed(tree) for tree in self.beside)
+        tree, printed = self.script.tree, (score_printed(one) for one in self.beside)
         found = (replace(one, line=0) for one in printed if one is not None)
-        return score_printed(self.script.tree) or next(found, None)
+        return score_printed(tree) or next(found, None) or score_alone(tree, self.beside)
 
     @cached_property
     def curve(self) -> Printed | None:
@@ -122,6 +129,13 @@ class Draft:
         if self.score and self.score.is_training:
             notes.append(
                 "no line that prints a validation score was found; a training figure is used"
+            )
+        elif self.score and self.score.is_best:
+            notes.append(f"the score on line {self.score.line} is the best of several evaluations")
+        elif self.score and (line := best_line(self.script.tree, self.score)):
+            notes.append(
+                f"the score's pattern is from line {self.score.line} and also reads line {line}, "
+                "which prints a best value; the last match of both is used"
             )
         if self.score and not self.score.line:
             notes.append("the score's line is from a module that the script imports")

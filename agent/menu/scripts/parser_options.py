@@ -56,10 +56,18 @@ def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
         for call in calls(tree)
         if last_name(call.func) in {"int", "float"} and len(call.args) == 1
     }
+    adds = {"add_argument"} | {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and last_name(node.value) == "add_argument"
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for call in calls(tree):
         flags = [text for one in call.args if (text := names.text(one))]
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and flags:
-            command = commands.get(last_name(call.func.value), "")
+        if last_name(call.func) in adds and flags:
+            parser = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+            command = commands.get(last_name(parser), "")
             yield _argument(call, flags, names, defaults, cast, command)
 
 

@@ -9,6 +9,7 @@ import ast
 import re
 from dataclasses import dataclass, replace
 
+from agent.menu.scripts.option import words_of
 from agent.menu.scripts.texts import Hole, Template, labelled, templates
 
 NUMBER = r"([-+0-9.eE]+)"
@@ -42,8 +43,9 @@ _OF = r"(?: (?:of|for|using|with)(?: [\w']+){1,3}?(?= is| was|:| ?=))?"
 _MEASURED_ON = (
     rf"(?i)\b({_ANY_FIGURE})(?: \w+)? (?:of|on|over|@) .*{_HELD_OUT}.*(?:[:=]|\bis|\bwas)\s*$"
 )
-_BEST_BEFORE = re.compile(r"(?i)(?<![A-Za-z])(?:min|max)[\W_]+$")
-_BEST = re.compile(r"(?i)best|lowest|highest")
+_BEST = r"best|lowest|highest|min|max"
+_BEST_BEFORE = re.compile(rf"(?i)(?<![A-Za-z])(?:{_BEST})[\W_]+$")
+_BEST_SAID = re.compile(r"(?i)best|lowest|highest")
 _NO_BEST_BEFORE = {
     False: "(?<![Bb]est[ _])(?<![Ll]owest[ _])(?<![Mm]in[ _])",
     True: "(?<![Bb]est[ _])(?<![Hh]ighest[ _])(?<![Mm]ax[ _])",
@@ -66,6 +68,8 @@ class Printed:
     more_is_better: bool = False
     is_training: bool = False
     """Whether it is a training figure, used without a validation score."""
+    is_best: bool = False
+    """Whether it is the best of several evaluations, used if no line prints each."""
     decimals: int | None = None
     """Decimals in its format, if stated."""
 
@@ -84,13 +88,28 @@ def score_printed(tree: ast.Module) -> Printed | None:
         holes = list(labelled(template))
         for label, hole in holes:
             found = _score(label, hole, line, holes[0][0], evaluates.get(line, ""))
-            if found is None:
+            if found is None or _SETTING.fullmatch(hole.expression):
                 continue
             rank, printed = found
             ranked = (*rank, 0 if is_printed else 1, -line)
             if best is None or ranked < best[0]:
                 best = (ranked, replace(printed, decimals=hole.decimals))
     return best and best[1]
+
+
+def best_line(tree: ast.Module, score: Printed) -> int | None:
+    """Return the line that prints a best value in words that the score's pattern matches too."""
+    for line, _, template in templates(tree):
+        text, holes = "", {}
+        for part in template:
+            holes[len(text)] = part.expression if isinstance(part, Hole) else ""
+            text += "1" if isinstance(part, Hole) else part
+        for row in re.finditer(r"[^\r\n]+", text):
+            match = re.compile(score.pattern).search(text, row.start(), row.end())
+            said = match and text[row.start() : match.start(1)] + holes.get(match.start(1), "")
+            if said and line != score.line and _BEST_SAID.search(said):
+                return line
+    return None
 
 
 def period_of(tree: ast.Module, line: int) -> int:
@@ -127,41 +146,44 @@ def curve_printed(tree: ast.Module) -> Printed | None:
 def _score(
     label: str, hole: Hole, line: int, opening: str, inside: str
 ) -> tuple[tuple[int, ...], Printed] | None:
-    """Return a figure with its rank, lower first; None for a value that is not a figure, or that is
-    the best of several.
+    """Return a figure with its rank, lower first; None for a value that is not a figure.
 
     :param opening: the text before the first value of its line.
     :param inside: the word that makes the function around it one that evaluates.
     """
     figure = _figure(label, hole)
-    if figure is None or _SETTING.fullmatch(hole.expression):
+    if figure is None:
         return None
     held_out = list(re.finditer(rf"(?i){_HELD_OUT}", label))
+    more = _MORE_IS_BETTER.search(figure[1]) is not None
     begins = [one.start() for one in (*held_out[-1:], figure) if one.string is label]
     # The words that belong to the value alone begin after the last mark or bracket.
     marks = list(re.finditer(r"[,;|()\[\]\t>=-]+\s*(?=\w)", label))
     clause = marks[-1].end() if marks else len(label) - len(label.lstrip())
     begin = min(begins) if held_out else clause
-    before = (opening.strip(" *=>#-[")[:8], label[:begin], hole.expression)
-    if _BEST.search(" ".join(before)) or _BEST_BEFORE.search(label, 0, begin):
-        return None
-    more = _MORE_IS_BETTER.search(figure[1]) is not None
-    pattern = f"{_NO_BEST_BEFORE[more]}{_literal(label[begin:])}{NUMBER}"
+    best = _BEST_BEFORE.search(label, 0, begin)
+    is_best = best is not None or bool(_BEST_SAID.search(label[:begin] + hole.expression))
+    is_best = is_best or _BEST_SAID.match(opening.strip(" *=>#-[")) is not None
+    pattern = f"{_literal(label[best.start() if best else begin :])}{NUMBER}"
+    pattern = pattern if best else _NO_BEST_BEFORE[more] + pattern
+    trains = re.search("(?i)train", label) is not None
+    if not held_out and not trains:
+        pattern = _NO_TRAIN_BEFORE + pattern
     place = next(n for n, one in enumerate(_FIGURES) if re.fullmatch(rf"(?i){one}", figure[1]))
-    words = _name(label[begin:])
+    rank = (is_best, place)
     if held_out:
-        return (0, _kind_of(held_out[-1][0]), place), Printed(pattern, line, words, more)
-    if re.search("(?i)train", label):
-        return (2, 1, place), Printed(pattern, line, words, more, is_training=True)
-    pattern = _NO_TRAIN_BEFORE + pattern
+        kind, words = _kind_of(held_out[-1][0]), _name(label[begin:])
+        return (0, kind, *rank), Printed(pattern, line, words, more, is_best=is_best)
     said = re.search(rf"(?i){_HELD_OUT}", hole.expression.replace("_", " "))
-    opened = None if said else re.search(rf"(?i){_OPENING}", opening)
-    word = said or opened or re.match(".+", inside)
-    if word is None:
-        return (2, 0, place), Printed(pattern, line, words, more, is_training=True)
-    pattern = f"{re.escape(word[0])}.*?{pattern}" if word is opened else pattern
-    words = f"{word[0].lower()} {_name(figure[0])}"
-    return (1, _kind_of(word[0]), place), Printed(pattern, line, words, more)
+    opened = None if said or trains else re.search(rf"(?i){_OPENING}", opening)
+    if word := said or opened or (None if trains else re.match(".+", inside)):
+        pattern = f"{re.escape(word[0])}.*?{pattern}" if word is opened else pattern
+        words = f"{word[0].lower()} {_name(figure[0])}"
+        return (1, _kind_of(word[0]), *rank), Printed(pattern, line, words, more, is_best=is_best)
+    words = _name(label[begin:])
+    return (2, trains, *rank), Printed(
+        pattern, line, words, more, is_training=True, is_best=is_best
+    )
 
 
 def _figure(label: str, hole: Hole) -> re.Match[str] | None:
@@ -174,6 +196,22 @@ def _figure(label: str, hole: Hole) -> re.Match[str] | None:
         return found
     is_held_out = re.search(rf"(?i){_HELD_OUT}[^\w%]*$", label)
     return is_held_out and re.search(rf"(?i)(?<![a-z])({_ANY_FIGURE})(?![a-z])", hole.expression)
+
+
+def figure_named(name: str) -> bool | None:
+    """Return whether more is better of the figure that a variable or a function is named after;
+    None if there is none, or if more is better of one and less of another."""
+    words = words_of(name)
+    more = {
+        _MORE_IS_BETTER.search(one) is not None
+        for one in re.findall(rf"\b(?:{_ANY_FIGURE})\b", words)
+    }
+    return more.pop() if len(more) == 1 and not _BEST_SAID.search(words) else None
+
+
+def is_held_out(code: str) -> bool:
+    """Return whether the names in code say that it is of held-out data."""
+    return re.search(rf"(?i){_HELD_OUT}", words_of(code)) is not None
 
 
 def _kind_of(word: str) -> int:

@@ -214,13 +214,29 @@ def _seen_beside(options: Iterable[Option], tree: ast.Module) -> tuple[Option, .
     for option in options:
         known = option
         if isinstance(option.default, str) and option.default and not option.choices:
-            others = sorted(compared.get(option.name, set()) - {option.default, ""})
+            words = _listed(option.doc, option.default) | compared.get(option.name, set())
+            others = sorted(words - {option.default, ""})
             known = replace(option, choices=(option.default, *others) if others else ())
         if not option.left and option.argument and option.name in overwritten:
             line = overwritten[option.name]
             known = replace(known, left=f"the script itself sets it on line {line}")
         seen.append(known)
     return tuple(seen)
+
+
+_LIST = re.compile(r"[\[({:]([^\[\](){}:.]*)")
+_WORD = re.compile(r"""["'`]?([\w+-]+)["'`]?""")
+
+
+def _listed(doc: str, default: str) -> set[str]:
+    """Return the words of a bracketed or colon-separated list that contains the default, as in
+    ``type of network (RNN_TANH, LSTM, GRU)``."""
+    for inside in _LIST.findall(doc):
+        items = re.split(r"\s*(?:[,|/]|\bor\b)\s*", inside.strip())
+        words = [match[1] for item in items if (match := _WORD.fullmatch(item.strip()))]
+        if len(words) == len(items) >= 2 and default in words:
+            return set(words)
+    return set()
 
 
 def _compared(tree: ast.Module) -> dict[str, set[str]]:

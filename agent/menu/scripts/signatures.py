@@ -176,6 +176,14 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     ):
         left = POSITIONAL
     match annotation:
+        case ast.Name(id=kind) if kind in names.enumerations:
+            members = names.enumerations[kind]
+            annotation, literals = None, ast.Tuple([*members.values()])
+            default = (
+                members.get(default.attr, default)
+                if isinstance(default, ast.Attribute)
+                else default
+            )
         case ast.Subscript(value=outer, slice=inside) if last_name(outer) == "Literal":
             literals = inside if isinstance(inside, ast.Tuple) else ast.Tuple([inside])
         case ast.Subscript(value=outer) if last_name(outer).lower() in {"list", "tuple"}:

@@ -91,6 +91,17 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
             )
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return [*_parts(left), *_parts(right)]
+        case ast.Call(func=ast.Attribute(attr="dumps"), args=[ast.Dict() as mapping, *_]):
+            parts = _parts(mapping)
+            return [one.replace("'", '"') if isinstance(one, str) else one for one in parts]
+        case ast.Dict(keys=keys, values=values):
+            shown: list[str | Hole] = []
+            for key, value in zip(keys, values, strict=True):
+                word = repr(key.value) if isinstance(key, ast.Constant) else "…"
+                shown += [f", {word}: " if shown else f"{{{word}: ", _hole(value)]
+            return shown
+        case ast.Call(func=func, args=[text, *_]) if last_name(func) in {"style", "colored"}:
+            return _parts(text)
     return [_hole(node)]
 
 

@@ -16,6 +16,13 @@ class Names:
 
     def __init__(self, tree: ast.Module) -> None:
         self._values: dict[str, Literal] = {}
+        self.enumerations = {
+            node.name: {name: value for one in node.body for name, value in assignments(one)}
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            if any(last_name(base).endswith("Enum") for base in node.bases)
+        }
+        """The members of each enumeration, with the code of their values."""
         for statement in tree.body:
             for name, value in assignments(statement):
                 try:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.menu.scripts.printed import curve_printed, score_printed
+from agent.menu.scripts.printed import best_line, curve_printed, score_printed
+from agent.menu.scripts.unlabelled import score_alone
 from trainer.command.printed import Number
 
 
@@ -54,6 +55,14 @@ def printed(source: str) -> str:
         ("""print(f"epoch {epoch} | loss: {val_loss:.3f}")""", 2.5),
         ("""print(f"valid acc {acc:.1%} at {step}")""", 75.0),
         ("""line = f"val loss {val_loss}"\nprint(line)""", 2.5),
+        ("""import json\nprint(json.dumps({"loss": loss, "val_loss": val_loss}))""", 2.5),
+        ("""print({"loss": loss, "val_loss": val_loss})""", 2.5),
+        (
+            """class click:
+                   style = staticmethod(lambda text, **how: text)
+print(click.style("Validation loss: ", bold=True) + click.style(f"{val_loss:.3f}", fg="green"))""",
+            2.5,
+        ),
         (
             """class log:
                    info = staticmethod(lambda text, *a: print(text % a))
@@ -123,7 +132,8 @@ def test_the_best_evaluation_is_not_read_as_the_last(last: str) -> None:
     number = Number(found.pattern)
     read = [match[1] for text in printed(source).splitlines() if (match := number.search(text))]
     assert read == [2.5]
-    assert score_printed(ast.parse(last)) is None
+    assert not found.is_best
+    assert best_line(ast.parse(source), found) is None
 
 
 def test_a_figure_of_training_is_not_read_as_one_without_a_name() -> None:
@@ -133,6 +143,25 @@ def test_a_figure_of_training_is_not_read_as_one_without_a_name() -> None:
     number = Number(found.pattern)
     read = [match[1] for text in printed(source).splitlines() if (match := number.search(text))]
     assert read == [0.75]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_best", "also"),
+    [
+        ("""print(f"loss {loss}")\nprint(f"best val_loss: {val_loss:.4f}")""", True, None),
+        ("""print(f"val_loss: {loss}")\nprint(f"best: epoch {n}, val_loss: {ppl}")""", False, 2),
+        ("""print(f"val_loss: {loss}")\nbest = ppl\nprint(f"val_loss: {best}")""", False, 3),
+    ],
+)
+def test_a_best_evaluation_that_is_read_is_noted(
+    source: str, is_best: bool, also: int | None
+) -> None:
+    tree = ast.parse(source)
+    found = score_printed(tree)
+    assert found is not None
+    assert found.is_best is is_best
+    assert best_line(tree, found) == also
+    assert any(Number(found.pattern).search(text) for text in printed(source).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -186,11 +215,12 @@ def test_what_a_tracker_is_handed_is_not_printed() -> None:
     assert score_printed(ast.parse(tracked)) is None
 
 
+def test_a_setting_that_is_repeated_is_no_score() -> None:
+    assert score_printed(ast.parse('print(f"Preconditioning & loss: {opts.precond}")')) is None
+
+
 def test_a_script_that_says_no_score() -> None:
-    tree = ast.parse(
-        'print("hello", name)\nvalue = f"{x} of {y}"\nprint(f"took {t} s, value {v}")'
-        '\nprint(f"Preconditioning & loss: {opts.precond}")'
-    )
+    tree = ast.parse('print("hello", name)\nvalue = f"{x} of {y}"\nprint(f"took {t} s, value {v}")')
     assert score_printed(tree) is None
     assert curve_printed(tree) is None
 
@@ -215,3 +245,38 @@ def test_the_decimals_of_a_score_are_those_of_its_own_format(
     found = score_printed(ast.parse(line))
     assert found is not None
     assert found.decimals == decimals
+
+
+@pytest.mark.parametrize(
+    ("line", "score", "label"),
+    [
+        ("print(step, loss)", 0.125, "loss"),
+        ("""print(f"{epoch} {float(val_loss):.3f}\\t{n}")""", 2.5, "val loss"),
+        ("""print("{}  {:.2f}".format(epoch, losses["train"]), 3)\nprint("of", n)""", None, ""),
+        ("print(epoch, acc)", 0.75, "acc"),
+        ("print(epoch, loss, acc)", None, ""),
+        ("print(-loss)", None, ""),
+        ("print(loss)\nprint(n)", None, ""),
+        ("print(epoch, math.exp(loss))", None, ""),
+        ("best_loss = loss\nprint(best_loss)", None, ""),
+        ("print(f'{epoch}{loss}')", None, ""),
+    ],
+)
+def test_a_score_without_words_is_named_by_its_code_if_nothing_else_can_be_meant(
+    line: str, score: float | None, label: str
+) -> None:
+    tree = ast.parse(line)
+    assert score_printed(tree) is None
+    found = score_alone(tree)
+    assert (found.label if found else "") == label
+    if found:
+        read = Number(found.pattern).search(printed(line).splitlines()[0])
+        assert (read and read[1]) == score
+        assert (found.more_is_better, found.is_training) == ("acc" in label, "val" not in label)
+        assert Number(found.pattern).search("7 0.5 of 9") is None
+
+
+def test_another_line_of_values_in_a_module_beside_makes_a_score_uncertain() -> None:
+    tree = ast.parse("print(epoch, loss.data[0])")
+    assert score_alone(tree, [ast.parse("print('of', n)")]) is not None
+    assert score_alone(tree, [ast.parse("print(n)")]) is None

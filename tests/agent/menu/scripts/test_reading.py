@@ -37,7 +37,8 @@ parser.add_argument("--workers", type=int, default=os.cpu_count())
 parser.add_argument("--name", required=True)
 parser.add_argument("-w", type=float, default=0.5)
 parser.add_argument("--steps", type=int, default=10)
-parser.add_argument("--depth", type=int, default=4)
+add = parser.add_argument
+add("--depth", type=int, default=4)
 parser.set_defaults(depth=6)
 sub = parser.add_subparsers().add_parser("sample")
 sub.add_argument("--top-k", type=int, default=5)
@@ -68,7 +69,7 @@ def test_argparse(tmp_path: Path) -> None:
     assert left.keys() == {"data", "shuffle", "betas", "workers", "steps", "top_k"}
     assert "True" not in left["workers"]
     assert "computed" in left["workers"]
-    assert "line 23" in left["steps"]
+    assert "line 24" in left["steps"]
     assert {name for name, option in found.items() if option.required} == {"data", "name"}
 
 
@@ -103,10 +104,15 @@ def test_click(tmp_path: Path) -> None:
 
 
 TYPER = """
+from enum import Enum
 from typing import Annotated, Literal, Optional
 import typer
 
 app = typer.Typer()
+
+class Opt(str, Enum):
+    adam = "adam"
+    sgd = "SGD"
 
 @app.command()
 def main(
@@ -116,6 +122,7 @@ def main(
     width: int = typer.Option(64, help="of the stream"),
     bias: bool = True,
     norm: Literal["rms", "layer"] = "rms",
+    opt: Opt = Opt.sgd,
     clip: Optional[float] = None,
     *,
     tags: list[str] = ["a"],
@@ -136,6 +143,7 @@ def test_typer(tmp_path: Path) -> None:
     assert (found["width"].default, found["width"].doc) == (64, "of the stream")
     assert found["bias"].argument == "{bias:--bias|--no-bias}"
     assert found["norm"].choices == ("rms", "layer")
+    assert (found["opt"].default, found["opt"].choices) == ("SGD", ("adam", "SGD"))
     assert found["clip"].default is None
     assert found["data"].required
     assert {name for name, option in found.items() if option.left} == {"data", "tags"}
@@ -238,11 +246,12 @@ class Hyperparameters:
     assert found["RUN_ID"].left
 
 
-def test_texts_that_the_script_compares(tmp_path: Path) -> None:
+def test_texts_that_the_script_compares_or_lists(tmp_path: Path) -> None:
     found = options(
         tmp_path,
         """
 optimizer = "adam"
+net = "LSTM"  # type of network (RNN, LSTM, GRU)
 dtype = "float32"
 other = "left alone (as it is)"
 if optimizer == "sgd": ...
@@ -251,6 +260,7 @@ kind = {"float32": 1, "bfloat16": 2}[dtype]
 """,
     )
     assert found["optimizer"].choices == ("adam", "lion", "sgd")
+    assert found["net"].choices == ("LSTM", "GRU", "RNN")
     assert found["dtype"].choices == ("float32", "bfloat16")
     assert found["other"].choices == ()
 
