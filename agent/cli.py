@@ -29,15 +29,16 @@ class Entry:
     """The title under which ``--help`` lists it."""
     name: str
     place: str
-    """``module:attribute`` within ``agent.commands``: its function, or an app of several."""
+    """``module`` within ``agent.commands`` whose function has the command's name, or
+    ``module:attribute`` of another function or an app of several."""
     summary: str
     """The first paragraph of its help."""
 
     def load(self) -> Any:
         """Load and return the command."""
-        module, attribute = self.place.split(":")
+        module, _, attribute = self.place.partition(":")
         with gc_paused():
-            found = getattr(import_module(f"agent.commands.{module}"), attribute)
+            found = getattr(import_module(f"agent.commands.{module}"), attribute or self.name)
         around = typer.Typer(add_completion=False)
         if isinstance(found, typer.Typer):
             around.add_typer(found, name=self.name)
@@ -57,159 +58,93 @@ def _reflow(command: Any) -> None:
         _reflow(inner)
 
 
-_ENTRIES = (
-    Entry(
-        "Search",
-        "loop",
-        "night.loop:loop",
-        "Search for a better config: propose, train, judge, keep, repeat.",
+_PANELS = {
+    "Search": (
+        ("loop", "night.loop", "Search for a better config: propose, train, judge, keep, repeat."),
+        ("propose", "night.propose", "Queue a proposal for a campaign's loop, from any terminal."),
+        ("status", "night.status", "Show one line per campaign: progress, gain, pace, end."),
+        ("top", "night.top", "Rank the best configs, shrunk by the noise, with intervals."),
+        (
+            "confirm",
+            "night.confirm",
+            "Train the best again on fresh seeds and score them on fresh text.",
+        ),
     ),
-    Entry(
-        "Search",
-        "propose",
-        "night.propose:propose",
-        "Queue a proposal for a campaign's loop, from any terminal.",
+    "Examine": (
+        (
+            "report",
+            "record.report",
+            "Write the campaign as one HTML page, with SVG and PNG figures.",
+        ),
+        ("serve", "record.serve", "Show campaigns live: page, JSON, /healthz and /metrics."),
+        ("diff", "record.report", "Compare two campaigns: protocol, settings, menu and result."),
+        ("sql", "record.sql", "Query a campaign in SQL: iterations, trials, configs, gains."),
+        ("mcp", "record.mcp_server", "Let a coding agent read a campaign and propose, over MCP."),
+        (
+            "stress",
+            "launch.long_runs",
+            "Train the best for a full schedule and report which survive.",
+        ),
+        (
+            "ladder",
+            "launch.long_runs",
+            "Train the winner at several sizes to see whether its lead lasts.",
+        ),
+        (
+            "calibrate",
+            "night.calibrate",
+            "Replicate the baseline and report how noisy a single run is.",
+        ),
+        ("attribute", "launch.long_runs", "Measure what each of the winner's changes is worth."),
+        (
+            "compare",
+            "machine.compare",
+            "Train the baseline with each backend: speed, memory, loss.",
+        ),
     ),
-    Entry(
-        "Search",
-        "status",
-        "night.status:status",
-        "Show one line per campaign: progress, gain, pace, end.",
+    "Launch": (
+        (
+            "handoff",
+            "launch.handoff",
+            "Write the launch plan: recipe, scripts, layout, cost, forecast.",
+        ),
+        ("verify", "launch.handoff", "Compare the loss of a cloud run with the plan's forecast."),
+        ("cost", "launch.cost", "Compute the cost of a search here and in the cloud, and payoff."),
     ),
-    Entry(
-        "Search",
-        "top",
-        "night.top:top",
-        "Rank the best configs, shrunk by the noise, with intervals.",
+    "Set up": (
+        ("doctor", "machine.doctor", "Check whether this machine is ready, and say what to fix."),
+        ("menu", "night.menu:app", "Show, draft and check menus of knobs."),
+        ("data", "machine.data:app", "List and prepare the texts that proxies train on."),
+        (
+            "envelope",
+            "machine.envelope",
+            "Measure speed and memory by batch, sequence length and precision.",
+        ),
+        (
+            "import",
+            "record.exchange:import_",
+            "Turn another tool's trajectory into a read-only campaign.",
+        ),
+        (
+            "export",
+            "record.exchange",
+            "Write a campaign as an Optuna study, table, MLflow or chat data.",
+        ),
+        ("reindex", "record.sql", "Rebuild the history index from trajectory.jsonl."),
+        (
+            "check",
+            "night.propose",
+            "Read raw replies on stdin and print the rails' verdict for each.",
+        ),
     ),
-    Entry(
-        "Search",
-        "confirm",
-        "night.confirm:confirm",
-        "Train the best again on fresh seeds and score them on fresh text.",
-    ),
-    Entry(
-        "Examine",
-        "report",
-        "record.report:report",
-        "Write the campaign as one HTML page, with SVG and PNG figures.",
-    ),
-    Entry(
-        "Examine",
-        "serve",
-        "record.serve:serve",
-        "Show campaigns live: page, JSON, /healthz and /metrics.",
-    ),
-    Entry(
-        "Examine",
-        "diff",
-        "record.report:diff",
-        "Compare two campaigns: protocol, settings, menu and result.",
-    ),
-    Entry(
-        "Examine",
-        "sql",
-        "record.sql:sql",
-        "Query a campaign in SQL: iterations, trials, configs, gains.",
-    ),
-    Entry(
-        "Examine",
-        "mcp",
-        "record.mcp_server:mcp",
-        "Let a coding agent read a campaign and propose, over MCP.",
-    ),
-    Entry(
-        "Examine",
-        "stress",
-        "launch.long_runs:stress",
-        "Train the best for a full schedule and report which survive.",
-    ),
-    Entry(
-        "Examine",
-        "ladder",
-        "launch.long_runs:ladder",
-        "Train the winner at several sizes to see whether its lead lasts.",
-    ),
-    Entry(
-        "Examine",
-        "calibrate",
-        "night.calibrate:calibrate",
-        "Replicate the baseline and report how noisy a single run is.",
-    ),
-    Entry(
-        "Examine",
-        "attribute",
-        "launch.long_runs:attribute",
-        "Measure what each of the winner's changes is worth.",
-    ),
-    Entry(
-        "Examine",
-        "compare",
-        "machine.compare:compare",
-        "Train the baseline with each backend: speed, memory, loss.",
-    ),
-    Entry(
-        "Launch",
-        "handoff",
-        "launch.handoff:handoff",
-        "Write the launch plan: recipe, scripts, layout, cost, forecast.",
-    ),
-    Entry(
-        "Launch",
-        "verify",
-        "launch.handoff:verify",
-        "Compare the loss of a cloud run with the plan's forecast.",
-    ),
-    Entry(
-        "Launch",
-        "cost",
-        "launch.cost:cost",
-        "Compute the cost of a search here and in the cloud, and payoff.",
-    ),
-    Entry(
-        "Set up",
-        "doctor",
-        "machine.doctor:doctor",
-        "Check whether this machine is ready, and say what to fix.",
-    ),
-    Entry("Set up", "menu", "night.menu:app", "Show, draft and check menus of knobs."),
-    Entry(
-        "Set up", "data", "machine.data:app", "List and prepare the texts that proxies train on."
-    ),
-    Entry(
-        "Set up",
-        "envelope",
-        "machine.envelope:envelope",
-        "Measure speed and memory by batch, sequence length and precision.",
-    ),
-    Entry(
-        "Set up",
-        "import",
-        "record.exchange:import_",
-        "Turn another tool's trajectory into a read-only campaign.",
-    ),
-    Entry(
-        "Set up",
-        "export",
-        "record.exchange:export",
-        "Write a campaign as an Optuna study, table, MLflow or chat data.",
-    ),
-    Entry(
-        "Set up",
-        "reindex",
-        "record.sql:reindex",
-        "Rebuild the history index from trajectory.jsonl.",
-    ),
-    Entry(
-        "Set up",
-        "check",
-        "night.propose:check",
-        "Read raw replies on stdin and print the rails' verdict for each.",
-    ),
-)
+}
+"""Each command's name, place and summary by the title of its panel, in the order of ``--help``."""
 
-ENTRIES = {entry.name: entry for entry in _ENTRIES}
-"""Entries by name, in the order of ``--help``."""
+ENTRIES = {
+    name: Entry(panel, name, place, summary)
+    for panel, listed in _PANELS.items()
+    for name, place, summary in listed
+}
 
 
 class LoadedWhenUsed(TyperGroup):

@@ -23,6 +23,7 @@ T = TypeVar("T", bound=Frozen)
 Panels: TypeAlias = Mapping[str, Sequence[str]]
 
 JsonAtEndOption = Annotated[bool, typer.Option("--json", help="Print JSON at the end.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def takes(kind: type[Frozen]) -> Callable[[Command], Command]:

@@ -3,8 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import typer
 from pydantic import Field
@@ -34,12 +33,17 @@ from trajectory.track_record import credit_text
 def conclude(
     session: Session, reached: str, branch: GitBranch | None, *, confirming: bool, as_json: bool
 ) -> str:
-    """Print what the session found, and return the finding in one sentence."""
-    confirmation = _Confirmation.of(session) if confirming else _Confirmation()
-    if branch is not None and (line := branch.tag(confirmation.found)) is not None:
+    """Print what the session found, and return the finding in one sentence. A confirmation that
+    fails does not suppress the summary.
+
+    :raises Interrupted: if the user stopped the confirmation.
+    """
+    found, error = _confirmed(session) if confirming else (None, None)
+    if branch is not None and (line := branch.tag(found)) is not None:
         session.say(line)
     usage = session.sampler.summary(read_environment().usd_per_kwh)
     campaign, evidence = session.campaign, session.campaign.evidence
+    trouble = "it was stopped" if isinstance(error, Interrupted) else str(error or "")
     if as_json:
         records, credits = evidence.tally.track_records, evidence.tally.credits
         summary = {
@@ -51,13 +55,22 @@ def conclude(
             "credits": {arm: credit.model_dump(mode="json") for arm, credit in credits.items()},
             "telemetry": usage.model_dump(mode="json") if usage.samples else None,
             "ended": reached,
+            "confirmed": found.model_dump(mode="json") if found else None,
+            "not_confirmed": trouble,
         }
-        typer.echo(json.dumps(summary | confirmation.as_json()))
+        typer.echo(json.dumps(summary))
     else:
-        _print(session, usage, reached, confirmation.found)
-    confirmation.say_trouble(session)
-    if confirmation.found is not None:
-        return confirmation.found.headline
+        _print(session, usage, reached, found)
+    if trouble:
+        session.say(
+            f"not confirmed: {trouble}; the search's results are unaffected; retry with: "
+            f"autoresearch confirm --campaign {campaign.directory}",
+            "yellow",
+        )
+    if isinstance(error, Interrupted):
+        raise error
+    if found is not None:
+        return found.headline
     best = ranked_config(evidence, evidence.incumbent_hash)
     if best is None:
         return NOTHING_YET
@@ -65,48 +78,20 @@ def conclude(
     return finding(campaign.menu.measure, None, *gain)
 
 
-@dataclass(frozen=True, slots=True)
-class _Confirmation:
-    """Outcome of the final confirmation. A failed one does not suppress the summary."""
-
-    found: Confirmed | None = None
-    trouble: str = ""
-    """Reason that a confirmation which should have run has no result."""
-    stopped: Interrupted | None = None
-
-    @classmethod
-    def of(cls, session: Session) -> Self:
-        evidence = session.campaign.evidence
-        if evidence.incumbent_hash == evidence.baseline_hash:
-            return cls()
-        if session.own is not None and evidence.tally.runs_are_the_same:
-            return cls()  # fresh runs add nothing, as the baseline's note already says
-        try:
-            usual = ConfirmAsked()
-            latest = next(iter(session.campaign.results.newest(ConfirmedRow, 1)), None)
-            seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
-            return cls(confirm(session, usual.model_copy(update={"seeds": seeds})))
-        except Interrupted as interrupted:
-            return cls(trouble="it was stopped", stopped=interrupted)
-        except AutoresearchError as error:
-            return cls(trouble=str(error))
-
-    def as_json(self) -> dict[str, Any]:
-        found = self.found.model_dump(mode="json") if self.found else None
-        return {"confirmed": found, "not_confirmed": self.trouble}
-
-    def say_trouble(self, session: Session) -> None:
-        """
-        :raises Interrupted: if the user stopped it.
-        """
-        if self.trouble:
-            session.say(
-                f"not confirmed: {self.trouble}; the search's results are unaffected; retry with: "
-                f"autoresearch confirm --campaign {session.campaign.directory}",
-                "yellow",
-            )
-        if self.stopped is not None:
-            raise self.stopped
+def _confirmed(session: Session) -> tuple[Confirmed | None, AutoresearchError | Interrupted | None]:
+    """Return the confirmation of what was kept, or the error that ended it; neither if nothing is
+    to be confirmed."""
+    evidence = session.campaign.evidence
+    is_certain = session.own is not None and evidence.tally.runs_are_the_same
+    if is_certain or evidence.incumbent_hash == evidence.baseline_hash:
+        return None, None  # fresh runs that are the same add nothing
+    usual = ConfirmAsked()
+    latest = next(iter(session.campaign.results.newest(ConfirmedRow, 1)), None)
+    seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
+    try:
+        return confirm(session, usual.model_copy(update={"seeds": seeds})), None
+    except (AutoresearchError, Interrupted) as error:
+        return None, error
 
 
 def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:

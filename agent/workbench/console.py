@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 from pydantic import BaseModel
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,27 +16,35 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(text, style=style), soft_wrap=True)
 
 
-def print_lines(console: Console, lines: Iterable[str | Text], style: str = "") -> None:
-    """Print lines, those without markup of their own like :func:`say`."""
+def print_lines(console: Console, lines: Iterable[RenderableType], style: str = "") -> None:
+    """Print lines, those without markup of their own like :func:`say`, and tables."""
     for line in lines:
-        console.print(Text(line, style=style) if isinstance(line, str) else line, soft_wrap=True)
+        shown = Text(line, style=style) if isinstance(line, str) else line
+        console.print(shown, soft_wrap=isinstance(shown, Text))
 
 
 def answer(
-    fields: Any, lines: Iterable[str | Text], *, as_json: bool, console: Console | None = None
+    fields: Any,
+    lines: Iterable[RenderableType],
+    *,
+    as_json: bool,
+    console: Console | None = None,
+    indent: int | None = None,
 ) -> None:
-    """Print a command's result: as one line of JSON, or as lines for a person."""
+    """Print a command's result: as JSON, on one line without ``indent``, or for a person."""
     if not as_json:
         print_lines(console or Console(), lines)
     elif isinstance(fields, BaseModel):
         typer.echo(fields.model_dump_json())
     else:
-        typer.echo(json.dumps(fields))
+        typer.echo(json.dumps(fields, indent=indent))
 
 
-def plain_table(*columns: str) -> Table:
-    """Return a table without lines, whose long cells wrap."""
+def plain_table(*columns: str, rows: Iterable[Iterable[object]] = ()) -> Table:
+    """Return a table without lines, whose long cells wrap; all text is shown unchanged."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
     return table

@@ -25,7 +25,7 @@ from agent.settings.environment import read_environment
 from agent.workbench.console import say
 from agent.workbench.lane_opening import device_telemetry, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
-from agent.workbench.places import refuse_imported
+from agent.workbench.places import existing_campaign, refuse_imported
 from autoresearch import screen
 from autoresearch.errors import CampaignError
 from autoresearch.files import naming_full_disk
@@ -136,12 +136,14 @@ def interruptible(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def resumed(directory: Path, *, as_json: bool) -> Iterator[Session]:
+def resumed(campaign: Path | None, *, as_json: bool) -> Iterator[Session]:
     """Open a session for more work on an existing campaign, with its own settings.
 
+    :param campaign: its directory; None: the latest.
     :param as_json: whether messages go to standard error, because standard output holds the answer.
     :raises CampaignError: if the campaign was imported, or holds no row.
     """
+    directory = existing_campaign(campaign)
     refuse_imported(directory)
     row = read_campaign_row(directory)
     if row is None:

@@ -1,18 +1,17 @@
 """``autoresearch cost``: compute cost, from rates to break-even."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 from pydantic import Field
-from rich.console import Console
 from rich.text import Text
 
-from agent.commands.options import fill, takes_some
+from agent.commands.options import JsonOption, fill, takes_some
 from agent.search.first_row import read_campaign_row
 from agent.settings.environment import read_rates
-from agent.workbench.console import print_lines, say
+from agent.workbench.console import answer
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, PositiveInt
@@ -66,7 +65,7 @@ def cost(
     view: ViewArgument = "search",
     asked: dict[str, Any],
     rates: RatesOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compute the cost of a search here and in the cloud, and payoff.
 
@@ -102,7 +101,7 @@ def cost(
             bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
             before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
             shown = argument_view(chosen, usage, bill)
-    _show(shown, before, as_json=as_json)
+    answer(shown.as_json(), _lines(shown, before), as_json=as_json)
 
 
 def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
@@ -122,18 +121,15 @@ def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
     return run
 
 
-def _show(view: View, before: list[str], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(view.as_json()))
-        return
-    console = Console()
-    print_lines(console, before)
+def _lines(view: View, before: list[str]) -> Iterator[str | Text]:
+    yield from before
     for section in view.sections:
-        say(console, f"\n{section.title}", "bold")
+        yield Text(f"\n{section.title}", style="bold")
         for figure in section.figures:
             words = f"  {figure.label:<56} {figure.text():>12}   "
-            console.print(Text.assemble(words, (figure.formula, "cyan")), soft_wrap=True)
+            yield Text.assemble(words, (figure.formula, "cyan"))
     if view.verdict:
-        say(console, view.verdict, "bold")
-    say(console, "\nassumed", "bold")
-    print_lines(console, (f"  {assumption}" for assumption in view.assumptions), "dim")
+        yield Text(view.verdict, style="bold")
+    yield Text("\nassumed", style="bold")
+    for assumption in view.assumptions:
+        yield Text(f"  {assumption}", style="dim")

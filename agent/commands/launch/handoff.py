@@ -8,7 +8,7 @@ import typer
 from pydantic import Field
 from rich.text import Text
 
-from agent.commands.options import takes
+from agent.commands.options import JsonOption, takes
 from agent.settings.environment import read_rates
 from agent.workbench.console import answer
 from agent.workbench.greeting import epochs_text
@@ -65,7 +65,7 @@ def handoff(
     *,
     campaign: CampaignOption = None,
     asked: Asked,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the launch plan: recipe, scripts, layout, cost, forecast.
 
@@ -178,7 +178,7 @@ def verify(
         int | None,
         typer.Option(min=1, help="Steps between two losses, for a log without step numbers."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare the loss of a cloud run with the plan's forecast.
 

@@ -13,7 +13,7 @@ from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.console import answer
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, existing_campaign
+from agent.workbench.places import CampaignOption
 from agent.workbench.session import Session, resumed
 from autoresearch.errors import CampaignError
 from autoresearch.files import replace_file, writing_to
@@ -78,8 +78,7 @@ def stress(
     Each run gets a verdict and its step: survives, spikes, plateaus, grad_blowup, diverges,
     nonfinite or failed. The same command resumes.
     """
-    directory = existing_campaign(campaign)
-    with resumed(directory, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json) as session:
         evidence = session.campaign.evidence
         plan = StressPlan.of(
             ranking.top(evidence, len(evidence.configs)),
@@ -95,7 +94,7 @@ def stress(
         )
         greet(session, *work.announcement())
         report = StressReport.of(work, work.run())
-        curves = f"curves    autoresearch report --campaign {directory}"
+        curves = f"curves    autoresearch report --campaign {session.campaign.directory}"
         lines: list[str | Text] = [*report.lines(), curves]
         answer(report.as_json(), lines, as_json=as_json, console=session.console)
 
@@ -139,8 +138,7 @@ def attribute(
     seeds. A change is worth what the score loses without it. `handoff` drops changes that harm.
     The same command resumes.
     """
-    directory = existing_campaign(campaign)
-    with resumed(directory, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json) as session:
         opened = session.campaign
         ended = next(iter(opened.results.newest(FinalistsRow, 1)), None)
         plan = AttributionPlan.of(
@@ -217,8 +215,7 @@ def ladder(
     The winner, the best of the latest stress test or else the incumbent, is compared with the
     baseline. The largest rung is predicted before it is trained. The same command resumes.
     """
-    directory = existing_campaign(campaign)
-    with resumed(directory, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json) as session:
         opened = session.campaign
         rows = list(opened.journal.rows())
         log = LadderLog.of(rows)
@@ -244,6 +241,7 @@ def ladder(
         )
         greet(session, *work.announcement())
         result = work.run()
+        directory = opened.directory
         with writing_to(directory):
             pictures = image_files(lambda: ladder_picture(result))
             for name, content in pictures.items():

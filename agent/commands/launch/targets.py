@@ -2,17 +2,18 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from pydantic import Field
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
-from agent.commands.options import takes
+from agent.commands.options import JsonOption, takes
 from agent.menu.files import load_menu, parse_menu
-from agent.workbench.console import plain_table, print_lines
+from agent.workbench.console import answer, plain_table, print_lines
 from autoresearch.errors import TargetError
 from autoresearch.files import write_new
 from autoresearch.options import AsOption
@@ -31,14 +32,13 @@ from trainer.spec import gpt
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def targets(
     target: Annotated[
         str | None, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the target architectures, or show one: shape, parameters and token budget."""
     names = shipped_targets() if target is None else [target]
@@ -53,23 +53,19 @@ def targets(
         }
         for one in shown
     ]
-    if as_json:
-        typer.echo(json.dumps(fields if target is None else fields[0], indent=2))
-        return
-    console = Console()
     if target is None:
-        table = plain_table("target", "parameters", "token budget", "about")
-        for one in shown:
-            size, tokens = size_text(one.total_params), size_text(one.tokens)
-            table.add_row(one.name, size, tokens, Text(one.doc))
-    else:
-        console.print(Text.assemble((shown[0].name, "bold"), " ", shown[0].doc))
-        table = plain_table("field", "value")
-        for name, value in fields[0].items():
-            if name not in {"name", "doc"}:
-                grouped = isinstance(value, int) and not isinstance(value, bool) and value >= 10_000
-                table.add_row(name, f"{value:,}" if grouped else json.dumps(value))
-    console.print(table)
+        columns = ("target", "parameters", "token budget", "about")
+        rows = ((t.name, size_text(t.total_params), size_text(t.tokens), t.doc) for t in shown)
+        answer(fields, [plain_table(*columns, rows=rows)], as_json=as_json, indent=2)
+        return
+    values = (
+        (name, f"{value:,}" if type(value) is int and value >= 10_000 else json.dumps(value))
+        for name, value in fields[0].items()
+        if name not in {"name", "doc"}
+    )
+    title = Group(Text.assemble((shown[0].name, "bold"), " ", shown[0].doc))
+    table = plain_table("field", "value", rows=values)
+    answer(fields[0], [title, table], as_json=as_json, indent=2)
 
 
 class ProxiesAsked(Frozen):
@@ -105,7 +101,7 @@ def from_target(
         Path | None,
         typer.Option("--out", "-o", help="File to write. Default: standard output."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a menu that searches a target's ratios on proxies of one size.
 
@@ -135,30 +131,28 @@ def from_target(
     elif out is None:
         typer.echo(text, nl=False)
     else:
-        _print_written(out, family, params)
+        print_lines(Console(), _written(out, family, params))
 
 
-def _print_written(out: Path, family: RatioFamily, params: int) -> None:
-    console, base, size = Console(), family.base, family.size
+def _written(out: Path, family: RatioFamily, params: int) -> Iterator[str | Text]:
+    base, size = family.base, family.size
     menu = parse_menu(ratio_menu_text(family), "for the table")
     for name in family.free:
         knob, ratio = menu.knobs[RATIOS[name].knob], RATIOS[name]
         said = f"  {knob.domain}, the target's {json_text(knob.default)}; transfers: "
-        words = f"{said}{ratio.why} ({ratio.source})"
-        console.print(Text.assemble((f"{name:<15}", "bold"), words), soft_wrap=True)
+        yield Text.assemble((f"{name:<15}", "bold"), f"{said}{ratio.why} ({ratio.source})")
     held = {
         "params": f"{size_text(size.amount)} weights in the blocks",
         "flops": f"{size_text(6 * size.amount)} FLOPs a token",
     }[size.equal]
-    lines = [
+    yield (
         f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
         f"counting the {base.vocab_size:,} ids of {base.tokenizer}"
-    ]
+    )
     if params != base.asked_params:
-        lines.append(f"{size_text(params)} was asked for, which is not a size for a CPU")
-    print_lines(console, lines)
+        yield f"{size_text(params)} was asked for, which is not a size for a CPU"
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
-    console.print(Text(f"wrote {out}; search with:\n  {command}"), soft_wrap=True)
+    yield f"wrote {out}; search with:\n  {command}"
 
 
 def _fixing(target: TargetArchitecture, names: list[str]) -> TargetArchitecture:
@@ -182,13 +176,8 @@ def _report(family: RatioFamily, text: str) -> dict[str, Any]:
         "amount": family.size.amount * (6 if family.size.equal == "flops" else 1),
         "params": family.params,
         "ratios": [
-            {
-                "name": name,
-                "knob": RATIOS[name].knob,
-                "why": RATIOS[name].why,
-                "source": RATIOS[name].source,
-            }
-            for name in family.free
+            {"name": name, "knob": ratio.knob, "why": ratio.why, "source": ratio.source}
+            for name, ratio in ((name, RATIOS[name]) for name in family.free)
         ],
         "fixed": list(family.target.fixed),
         "toml": text,

@@ -1,22 +1,22 @@
 """``autoresearch compare``: compare training backends on this machine."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from pydantic import Field, ValidationError
-from rich.console import Console
+from pydantic import Field
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from agent.commands.options import takes
+from agent.commands.options import fill, takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import read_environment
-from agent.workbench.console import print_lines, say
-from autoresearch.errors import SpecError
+from agent.workbench.console import answer
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
-from autoresearch.values import Frozen, PositiveInt, explain
+from autoresearch.values import Frozen, PositiveInt
 from trainer.envelope import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
     QUANTITIES,
@@ -83,17 +83,15 @@ def compare(
     path = directory / "comparison.json"
     with writing(path, instead="run it in another folder"):
         replace_file(path, found.model_dump_json(indent=2) + "\n")
-    if as_json:
-        deltas = [
-            {"backend": one.backend, "over": found.base.backend, "quantity": each.name, "pct": pct}
-            for one in found.others
-            for each in QUANTITIES
-            if (pct := each.delta_pct(one, found.base)) is not None
-        ]
-        extra = {"deltas": deltas, "defects": found.defects(), "file": str(path)}
-        typer.echo(json.dumps(found.model_dump(mode="json") | extra))
-    else:
-        print_comparison(console, found, path)
+    deltas = [
+        {"backend": one.backend, "over": found.base.backend, "quantity": each.name, "pct": pct}
+        for one in found.others
+        for each in QUANTITIES
+        if (pct := each.delta_pct(one, found.base)) is not None
+    ]
+    extra = {"deltas": deltas, "defects": found.defects(), "file": str(path)}
+    fields = found.model_dump(mode="json") | extra
+    answer(fields, _lines(found, path), as_json=as_json, console=console)
 
 
 # --- what to measure ----------------------------------------------------------------------------
@@ -102,25 +100,19 @@ def compare(
 def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
     shape = {"batch_size": asked.batch, "precision": asked.precision}
     changes = {name: value for name, value in shape.items() if value is not None}
-    config = make_config({**gpt(menu.baseline).model_dump(), **changes})
     defaults = menu.campaign
     limits = Limits(
         wall_s=defaults.wall_s or DEFAULT_WALL_S,
         memory_gib=defaults.memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
     )
-    try:
-        return CompareSettings(
-            config=config,
-            steps=asked.steps,
-            warmup=min(UNCOUNTED_STEPS, asked.steps // 2),
-            device=asked.device,
-            threads=defaults.threads,
-            compile=asked.compile,
-            limits=limits,
-        )
-    except ValidationError as error:
-        raise SpecError(f"there is nothing to compare: {explain(error)}; change --steps") from error
+    chosen = {
+        "config": make_config({**gpt(menu.baseline).model_dump(), **changes}),
+        "warmup": min(UNCOUNTED_STEPS, asked.steps // 2),
+        "threads": defaults.threads,
+        "limits": limits,
+    }
+    return fill(CompareSettings, asked.model_dump(include={"steps", "device", "compile"}) | chosen)
 
 
 def _measured(
@@ -155,33 +147,31 @@ def _measured(
 # --- what was found -----------------------------------------------------------------------------
 
 
-def print_comparison(console: Console, found: Comparison, path: Path) -> None:
-    """Print the table in the published layout, then notes on reading it."""
-    config, settings = found.settings.config, found.settings
+def _lines(found: Comparison, path: Path) -> Iterator[RenderableType]:
+    """Yield the table in the published layout, then notes on reading it."""
+    config, settings, ceiling = found.settings.config, found.settings, found.ceiling
     devices = dict.fromkeys(one.device_name for one in found.contenders if one.device_name)
-    say(
-        console,
+    yield (
         f"batch {config.batch_size} × {config.seq_len}, {config.precision}"
         f"{', torch compiled' if settings.compile else ''}, {settings.steps} steps,"
         f" the first {settings.warmup} not counted; {found.corpus}, seed {settings.seed}; "
-        f"{', '.join(devices) or settings.device}",
+        f"{', '.join(devices) or settings.device}"
     )
-    console.print(_table(found))
-    ceiling = found.ceiling
+    yield _table(found)
     sizes = ", ".join(f"{p.size}: {p.tflops:.3g}" for p in ceiling.products)
-    say(
-        console,
+    yield (
         f"ceiling   {ceiling.tflops:.4g} TFLOP/s in {ceiling.dtype} (square products, median: "
-        f"{sizes}); copies {ceiling.copy_gb_per_s:,.0f} GB/s, read and written",
+        f"{sizes}); copies {ceiling.copy_gb_per_s:,.0f} GB/s, read and written"
     )
-    say(console, f"FLOPs     {found.flops_per_token:.4g} = {FORMULA}, causal attention as a whole")
+    yield f"FLOPs     {found.flops_per_token:.4g} = {FORMULA}, causal attention as a whole"
     for one in found.contenders:
         if one.status != "ok":
-            say(console, f"{one.backend} ended as {one.status}: {one.message}", "yellow")
+            yield Text(f"{one.backend} ended as {one.status}: {one.message}", style="yellow")
     for left in found.left_out:
-        say(console, f"{left.backend} is left out: {left.why}", "yellow")
-    print_lines(console, found.defects(), "bold red")
-    say(console, f"written   {path}")
+        yield Text(f"{left.backend} is left out: {left.why}", style="yellow")
+    for defect in found.defects():
+        yield Text(defect, style="bold red")
+    yield f"written   {path}"
 
 
 def _table(found: Comparison) -> Table:

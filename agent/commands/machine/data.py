@@ -1,20 +1,16 @@
 """``autoresearch data``: prepare text for training, and list prepared corpora."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import progress
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, RenderableType
 
+from agent.commands.options import JsonOption
 from agent.settings.environment import data_dir
-from agent.workbench.console import plain_table
+from agent.workbench.console import answer, plain_table
 from autoresearch.errors import CorpusError
 from trainer.corpus import (
     Corpus,
@@ -27,7 +23,13 @@ from trainer.corpus import prepare as prepare_corpus
 
 app = typer.Typer(no_args_is_help=True, help="List and prepare the texts that proxies train on.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+COLUMNS = (
+    progress.TextColumn("{task.description}"),
+    progress.BarColumn(),
+    progress.DownloadColumn(),
+    progress.TransferSpeedColumn(),
+    progress.TimeRemainingColumn(),
+)
 Sources = Annotated[
     list[str] | None,
     typer.Argument(
@@ -54,16 +56,23 @@ def prepare(
     text_field: Annotated[
         str, typer.Option(help="Field of JSONL, Parquet or dataset records that holds the text.")
     ] = "text",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """De-duplicate, split and tokenize text into a corpus, or find it already prepared."""
+    stages: dict[str, progress.TaskID] = {}
     last: list[Progress] = []
-    with _progress_bar() as show_progress:
+    is_seen = sys.stderr.isatty()
+    bar = progress.Progress(
+        *COLUMNS, console=Console(stderr=True), transient=True, disable=not is_seen
+    )
 
-        def on_progress(at: Progress) -> None:
-            last[:] = [at]
-            show_progress(at)
+    def on_progress(at: Progress) -> None:
+        last[:] = [at]
+        if at.stage not in stages:
+            stages[at.stage] = bar.add_task(at.stage, total=at.total_bytes)
+        bar.update(stages[at.stage], completed=at.done_bytes, total=at.total_bytes)
 
+    with bar:
         corpus = prepare_corpus(
             sources or ["stdlib"],
             cache_dir=_cache_dir(),
@@ -73,20 +82,16 @@ def prepare(
             text_field=text_field,
             on_progress=on_progress,
         )
-    if as_json:
-        counts = asdict(last[-1])
-        seen = {key: counts[key] for key in ("skipped_files", "blank_documents")}
-        typer.echo(json.dumps(_fields(corpus) | seen, indent=2))
-        return
-    _print(corpus)
-    if last[-1].skipped_files:
-        typer.echo(
-            f"left out    {last[-1].skipped_files:,} files that are not text by their suffix"
-        )
+    skipped = last[-1].skipped_files
+    seen = {"skipped_files": skipped, "blank_documents": last[-1].blank_documents}
+    lines = _lines(corpus)
+    if skipped:
+        lines.append(f"left out    {skipped:,} files that are not text by their suffix")
+    answer(_fields(corpus) | seen, lines, as_json=as_json, indent=2)
 
 
 @app.command("list")
-def list_corpora(as_json: AsJson = False) -> None:
+def list_corpora(as_json: JsonOption = False) -> None:
     """List the prepared corpora."""
     directory = _cache_dir()
     corpora, damaged = [], []
@@ -95,26 +100,23 @@ def list_corpora(as_json: AsJson = False) -> None:
             corpora.append(open_corpus(folder))
         except CorpusError as error:
             damaged.append(str(error))
-    if as_json:
-        fields = {"corpora": [_fields(corpus) for corpus in corpora], "damaged": damaged}
-        typer.echo(json.dumps(fields, indent=2))
-        return
-    if not corpora and not damaged:
-        typer.echo(f"no corpus in {directory}; make one with: autoresearch data prepare")
-        return
-    table = plain_table("corpus", "tokenizer", "text", "tokens", "held out")
-    for corpus in corpora:
-        info = corpus.info
-        table.add_row(
-            escape(corpus.directory.name),
-            escape(info.tokenizer),
-            _size(info.train_bytes + info.heldout_bytes),
-            f"{info.train_tokens + info.heldout_tokens:,}",
-            _size(info.heldout_bytes),
+    lines: list[RenderableType] = [f"damaged: {sentence}" for sentence in damaged]
+    if corpora:
+        rows = (
+            (
+                corpus.directory.name,
+                corpus.info.tokenizer,
+                _size(corpus.info.train_bytes + corpus.info.heldout_bytes),
+                f"{corpus.info.train_tokens + corpus.info.heldout_tokens:,}",
+                _size(corpus.info.heldout_bytes),
+            )
+            for corpus in corpora
         )
-    Console().print(table)
-    for sentence in damaged:
-        typer.echo(f"damaged: {sentence}")
+        names = ("corpus", "tokenizer", "text", "tokens", "held out")
+        lines.insert(0, plain_table(*names, rows=rows))
+    nothing = f"no corpus in {directory}; make one with: autoresearch data prepare"
+    fields = {"corpora": [_fields(corpus) for corpus in corpora], "damaged": damaged}
+    answer(fields, lines or [nothing], as_json=as_json, indent=2)
 
 
 @app.command()
@@ -122,14 +124,11 @@ def show(
     corpus: Annotated[
         str, typer.Argument(metavar="DIR|NAME", help="A corpus's folder, or its name in the cache.")
     ],
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a prepared corpus holds."""
     found = find_corpus(corpus, _cache_dir())
-    if as_json:
-        typer.echo(json.dumps(_fields(found), indent=2))
-    else:
-        _print(found)
+    answer(_fields(found), _lines(found), as_json=as_json, indent=2)
 
 
 def _cache_dir() -> Path:
@@ -153,47 +152,23 @@ def _fields(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def _print(corpus: Corpus) -> None:
+def _lines(corpus: Corpus) -> list[str]:
     info = corpus.info
-    typer.echo(
+    return [
         f"{info.name}: {info.train_documents + info.heldout_documents:,} documents, "
-        f"{info.duplicates:,} duplicates dropped\n"
+        f"{info.duplicates:,} duplicates dropped",
         f"train       {info.train_documents:,} documents, {_size(info.train_bytes)}, "
-        f"{info.train_tokens:,} tokens\n"
+        f"{info.train_tokens:,} tokens",
         f"held out    {info.heldout_documents:,} documents, {info.heldout_bytes:,} bytes, "
-        f"{info.heldout_tokens:,} tokens\n"
+        f"{info.heldout_tokens:,} tokens",
         f"tokenizer   {info.tokenizer}, {info.vocab_size:,} ids as {info.dtype}, "
-        f"{_bytes_per_token(corpus):.2f} bytes per token\n"
-        f"sha256      {info.sha256}\n"
-        f"where       {corpus.directory}"
-    )
+        f"{_bytes_per_token(corpus):.2f} bytes per token",
+        f"sha256      {info.sha256}",
+        f"where       {corpus.directory}",
+    ]
 
 
 def _size(count: int) -> str:
     if count < 1e6:
         return f"{count / 1e3:.1f} kB"
     return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.2f} GB"
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """Show a progress bar on stderr, if that is a terminal, with one line per stage."""
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    tasks: dict[str, progress.TaskID] = {}
-    with bar:
-
-        def show_progress(at: Progress) -> None:
-            if at.stage not in tasks:
-                tasks[at.stage] = bar.add_task(at.stage, total=at.total_bytes)
-            bar.update(tasks[at.stage], completed=at.done_bytes, total=at.total_bytes)
-
-        yield show_progress

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +37,14 @@ def doctor(
     It checks Python, torch, the device, Megatron-Core, the sandbox, the disk, the corpus and the
     endpoint, and with --executor ray every node. Exit code 1: a check fails.
     """
-    console = Console()
+    console, runs = Console(), Path("runs")
     checks: list[Check] = []
-    for check in _all_checks(menu, executor):
+    found: Iterable[Check] = examine(read_environment(), runs, menu)
+    if executor != "local":
+        from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
+
+        found = chain(found, examine_cluster(executor, menu=menu, runs=runs))
+    for check in found:
         checks.append(check)
         if not as_json:
             mark, style = _MARK[check.state]
@@ -49,12 +55,3 @@ def doctor(
         typer.echo(json.dumps({"ready": ready, "checks": [asdict(check) for check in checks]}))
     if not ready:
         raise typer.Exit(1)
-
-
-def _all_checks(menu: str | None, executor: str) -> Iterator[Check]:
-    runs = Path("runs")
-    yield from examine(read_environment(), runs, menu)
-    if executor != "local":
-        from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
-
-        yield from examine_cluster(executor, menu=menu, runs=runs)

@@ -1,27 +1,26 @@
 """``autoresearch envelope``: measure this machine by batch size, sequence length and precision."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import Field, ValidationError
+from pydantic import Field
 from rich.columns import Columns
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
-from agent.commands.options import takes
+from agent.commands.options import fill, takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
 from agent.settings.environment import read_environment
-from agent.workbench.console import print_lines, say
+from agent.workbench.console import answer, say
 from autoresearch import screen
-from autoresearch.errors import EnvelopeError
 from autoresearch.options import AsOption
-from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from trainer.envelope import (
     Cell,
     EnvelopePoint,
@@ -75,58 +74,66 @@ def envelope(
     chosen = load_menu(asked.menu)
     directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
     grid = cells(
-        _numbers(asked.batch, "--batch") or _domain(chosen, "batch_size"),
-        _numbers(asked.seq, "--seq") or _domain(chosen, "seq_len"),
-        _precisions(asked.precision) or _domain(chosen, "precision"),
+        [*map(int, _listed(asked.batch, "--batch"))] or _domain(chosen, "batch_size"),
+        [*map(int, _listed(asked.seq, "--seq"))] or _domain(chosen, "seq_len"),
+        _listed(asked.precision, "--precision", PRECISIONS) or _domain(chosen, "precision"),
     )
     settings = _settings(chosen, asked)
     reserve_gib = read_environment().memory_reserve_gib
     limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
     found = Grid.of(_measured(settings, grid, directory, limit, console))
-    if as_json:
-        gains = [
-            {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
-            for of, over in found.pairs()
-            for seq_len in found.seq_lens
-            for batch in found.batch_sizes(seq_len)
-            if (pct := found.gain_pct(of, over, seq_len, batch)) is not None
-        ]
-        largest = [
-            {"precision": precision, "seq_len": seq_len, "batch_size": batch}
-            for precision, seq_len, batch in found.largest_batches()
-        ]
-        report = {
-            "settings": settings.model_dump(mode="json"),
-            "limit": limit.model_dump(mode="json"),
-            "points": [point.model_dump(mode="json") for point in found.points.values()],
-            "gains": gains,
-            "largest_batches": largest,
-        }
-        typer.echo(json.dumps(report))
-    else:
-        print_envelope(console, found, limit)
+    gains = [
+        {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
+        for of, over in found.pairs()
+        for seq_len in found.seq_lens
+        for batch in found.batch_sizes(seq_len)
+        if (pct := found.gain_pct(of, over, seq_len, batch)) is not None
+    ]
+    largest = [
+        {"precision": precision, "seq_len": seq_len, "batch_size": batch}
+        for precision, seq_len, batch in found.largest_batches()
+    ]
+    fields = {
+        "settings": settings.model_dump(mode="json"),
+        "limit": limit.model_dump(mode="json"),
+        "points": [point.model_dump(mode="json") for point in found.points.values()],
+        "gains": gains,
+        "largest_batches": largest,
+    }
+    answer(fields, _lines(found, limit), as_json=as_json, console=console)
 
 
 # --- what to measure ----------------------------------------------------------------------------
 
 
-def _numbers(text: str | None, option: str) -> list[int]:
-    words = [] if text is None else [word.strip() for word in text.split(",")]
-    for word in words:
-        if not (word.isascii() and word.isdigit() and int(word) > 0):
-            raise typer.BadParameter(
-                f"{word!r} is not a number above 0; write it like 2,4,8", param_hint=option
-            )
-    return [int(word) for word in words]
+def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
+    defaults = menu.campaign
+    return fill(
+        EnvelopeSettings,
+        {
+            "menu": menu.name,
+            "menu_sha256": menu.content_sha256,
+            "base": gpt(menu.baseline),
+            "vocab_size": vocabulary_of(defaults.tokenizer),
+            "threads": defaults.threads,
+            "wall_s": defaults.wall_s or DEFAULT_WALL_S,
+            "memory_gib": defaults.memory_gib,
+            **asked.model_dump(include={"backend", "device", "steps", "warmup", "compile"}),
+        },
+    )
 
 
-def _precisions(text: str | None) -> list[str]:
+def _listed(text: str | None, option: str, known: Sequence[str] | None = None) -> list[str]:
+    """Return the words of a list with commas.
+
+    :param known: the words that are possible; None: numbers above 0.
+    """
     words = [] if text is None else [word.strip() for word in text.split(",")]
     for word in words:
-        if word not in PRECISIONS:
-            raise typer.BadParameter(
-                f"{word!r} is not one of {', '.join(PRECISIONS)}", param_hint="--precision"
-            )
+        is_number = word.isascii() and word.isdigit() and int(word) > 0
+        if word not in known if known else not is_number:
+            wanted = f"one of {', '.join(known)}" if known else "a number above 0, as in 2,4,8"
+            raise typer.BadParameter(f"{word!r} is not {wanted}", param_hint=option)
     return words
 
 
@@ -134,29 +141,6 @@ def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
     """Return the values that the menu lists for a field, its range's ends, or its one value."""
     knob = menu.knobs.get(name)
     return (getattr(gpt(menu.baseline), name),) if knob is None else knob.domain.ends
-
-
-def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
-    defaults = menu.campaign
-    try:
-        return EnvelopeSettings(
-            menu=menu.name,
-            menu_sha256=menu.content_sha256,
-            base=gpt(menu.baseline),
-            vocab_size=vocabulary_of(defaults.tokenizer),
-            backend=asked.backend,
-            device=asked.device,
-            steps=asked.steps,
-            warmup=asked.warmup,
-            threads=defaults.threads,
-            compile=asked.compile,
-            wall_s=defaults.wall_s or DEFAULT_WALL_S,
-            memory_gib=defaults.memory_gib,
-        )
-    except ValidationError as error:
-        raise EnvelopeError(
-            f"there is nothing to measure: {explain(error)}; change --steps or --warmup"
-        ) from error
 
 
 def _measured(
@@ -212,25 +196,21 @@ def _report(console: Console, status: Status, point: Cell | EnvelopePoint) -> No
     say(console, f"{point.cell!s:<18} {said}")
 
 
-def print_envelope(console: Console, grid: Grid, limit: DeviceLimit) -> None:
-    """Print the tables, and the largest batch that was trained."""
+def _lines(grid: Grid, limit: DeviceLimit) -> Iterator[RenderableType]:
+    """Yield the tables, and the largest batch that was trained."""
     quantities: tuple[tuple[str, Callable[[EnvelopePoint], str]], ...] = (
         ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
         ("step ms", lambda point: f"{point.step_ms:,.1f}"),
         ("peak GiB", lambda point: f"{point.peak_mem_gib:.2f}"),
     )
     for title, text in quantities:
-        console.print(f"\n{title}", style="bold")
+        yield Text(f"\n{title}", style="bold")
         gains = grid.pairs() if title == "tokens/s" else []
         tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
-        console.print(Columns(tables, padding=(0, 3)))
-    console.print()
-    largest = (
-        f"{precision:<5} seq {seq_len}: {'none' if batch is None else batch}"
-        for precision, seq_len, batch in grid.largest_batches()
-    )
-    head = f"largest batch measured within {limit.gib:.1f} GiB ({limit.source})"
-    print_lines(console, (head, *largest))
+        yield Columns(tables, padding=(0, 3))
+    yield f"\nlargest batch measured within {limit.gib:.1f} GiB ({limit.source})"
+    for precision, seq_len, batch in grid.largest_batches():
+        yield f"{precision:<5} seq {seq_len}: {'none' if batch is None else batch}"
 
 
 def _table(

@@ -15,19 +15,6 @@ Entry: TypeAlias = Ranked | Standing[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """The output of ``top`` for a campaign of this tool or another."""
-
-    fields: dict[str, Any]
-    """The whole output as JSON fields."""
-    rows: Sequence[Text]
-    """Lines that a terminal does not wrap."""
-    notes: Sequence[Text]
-    """Lines below, which are wrapped."""
-    fidelity: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """A config's place in the ranking."""
 

@@ -9,7 +9,7 @@ from agent.workbench.conclusion import ConfirmAsked, report
 from agent.workbench.conclusion import confirm as confirmed
 from agent.workbench.console import answer
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, existing_campaign
+from agent.workbench.places import CampaignOption
 from agent.workbench.session import resumed
 
 
@@ -30,8 +30,7 @@ def confirm(
     search was scored on it. The confirmed gain is that of the search's first choice. The same
     command resumes.
     """
-    directory = existing_campaign(campaign)
-    with resumed(directory, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json) as session:
         greet(session)
         found = confirmed(session, asked, heldout or ())
     answer(found, report(found), as_json=as_json, console=session.console)

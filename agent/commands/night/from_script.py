@@ -1,19 +1,19 @@
 """``autoresearch menu from-script``: draft a menu from a training script."""
 
-import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from agent.commands.options import JsonOption
 from agent.menu.files import parse_menu
 from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
 from agent.menu.scripts.draft_text import text_of
 from agent.menu.scripts.reading import read_script
-from agent.workbench.console import print_lines, say
+from agent.workbench.console import answer
 from autoresearch.errors import MenuError
 from autoresearch.files import write_new
 from autoresearch.words import counted
@@ -55,7 +55,7 @@ def from_script(
             help="Run the default config once in the sandbox after writing a file.",
         ),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Draft a menu from a training script, which is read and not run.
 
@@ -68,13 +68,13 @@ def from_script(
         return
     if out is not None:
         write_new(out, text_of(draft), error=MenuError)
-    tried = _tried(draft, out) if try_it and out is not None else None
-    if as_json:
-        typer.echo(json.dumps(_report(draft, out) | {"dry_start": tried and tried[1]}, indent=2))
-    elif out is not None:
-        _say(draft, out)
-        if tried is not None:
-            say(Console(), f"tried: {tried[1]}")
+    tried = None
+    if try_it and out is not None and not draft.to_do:
+        from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
+
+        tried = dry_start(str(out))
+    fields = _report(draft, out) | {"dry_start": tried and tried[1]}
+    answer(fields, _lines(draft, out, tried), as_json=as_json, indent=2)
     if tried is not None and not tried[0]:
         raise typer.Exit(NOT_STARTED)
 
@@ -95,25 +95,19 @@ def _drafted(script: Path, set_by: str | None, arguments: list[str], out: Path |
     return draft
 
 
-def _tried(draft: Draft, out: Path) -> tuple[bool, str] | None:
-    """Return whether the draft started, and a sentence; None for a draft that still has a TO DO."""
-    from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
-
-    return None if draft.to_do else dry_start(str(out))
-
-
-def _say(draft: Draft, out: Path) -> None:
+def _lines(draft: Draft, out: Path | None, tried: tuple[bool, str] | None) -> Iterator[str]:
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
-    lines = (
+    yield (
         f"wrote {out}: {counted(len(draft.knobs), 'knob')}, "
         f"{counted(len(draft.constants), 'constant')}, "
-        f"{counted(len(draft.given), 'value')} given, {len(draft.left)} left as they are",
-        *(f"to do: {one}" for one in draft.to_do),
-        *(f"note: {one}" for one in draft.notes),
-        *(f"length: {one}, by the budget under [campaign]" for one in draft.lengths),
-        f"prune it, then search with:\n  {command}",
+        f"{counted(len(draft.given), 'value')} given, {len(draft.left)} left as they are"
     )
-    print_lines(Console(), lines)
+    yield from (f"to do: {one}" for one in draft.to_do)
+    yield from (f"note: {one}" for one in draft.notes)
+    yield from (f"length: {one}, by the budget under [campaign]" for one in draft.lengths)
+    yield f"prune it, then search with:\n  {command}"
+    if tried is not None:
+        yield f"tried: {tried[1]}"
 
 
 def _report(draft: Draft, out: Path | None) -> dict[str, object]:

@@ -1,23 +1,25 @@
 """``autoresearch menu``: list, show, validate and narrow menus."""
 
 import json
+from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
+from agent.commands.options import JsonOption
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
 from agent.menu.reply_objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.menu.trainer_table import evaluation_text
 from agent.proposers.choice import program_text
 from agent.settings.environment import read_environment
-from agent.workbench.console import plain_table
+from agent.workbench.console import answer, plain_table
 from autoresearch.errors import MenuError, SettingsError
 from autoresearch.files import write_new
 from autoresearch.plain_text import plain
@@ -37,7 +39,7 @@ def suggest(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New menu file to write, besides the diff.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Ask the language model which knobs your directions narrow, and print the menu's diff.
 
@@ -68,7 +70,9 @@ def suggest(
         report = {"reasons": found.reasons, "left_out": found.left_out, "diff": diff}
         typer.echo(json.dumps(report, indent=2))
     else:
-        _print_suggestions(found, diff)
+        shown = [*diff, *(f"{knob}: {plain(reason)}" for knob, reason in found.reasons.items())]
+        shown += (f"left out: {plain(each)}" for each in found.left_out)
+        typer.echo("\n".join(shown if diff else [*shown, "the directions narrow no knob"]))
     if out is not None:
         write_new(out, found.toml, error=MenuError)
 
@@ -87,60 +91,46 @@ MIN_NEIGHBOUR_SHARE = 0.05
 """
 
 NameOrPath = Annotated[str, typer.Argument(help="A shipped menu's name or a TOML file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 @app.command("list")
-def list_menus(as_json: AsJson = False) -> None:
+def list_menus(as_json: JsonOption = False) -> None:
     """List the menus that come with the product."""
     menus = [load_menu(name) for name in shipped_menus()]
-    if as_json:
-        fields = [
-            {"name": m.name, "doc": m.doc, "knobs": list(m.knobs), "sha256": m.sha256}
-            for m in menus
-        ]
-        typer.echo(json.dumps(fields, indent=2))
-        return
-    table = plain_table("menu", "knobs", "budget", "about")
-    for menu in menus:
-        table.add_row(menu.name, str(len(menu.knobs)), str(menu.campaign.budget), escape(menu.doc))
-    Console().print(table)
+    fields = [
+        {"name": m.name, "doc": m.doc, "knobs": list(m.knobs), "sha256": m.sha256} for m in menus
+    ]
+    rows = ((m.name, len(m.knobs), m.campaign.budget, m.doc) for m in menus)
+    table = plain_table("menu", "knobs", "budget", "about", rows=rows)
+    answer(fields, [table], as_json=as_json, indent=2)
 
 
 @app.command()
-def show(menu: NameOrPath, as_json: AsJson = False) -> None:
+def show(menu: NameOrPath, as_json: JsonOption = False) -> None:
     """Show a menu's knobs, tied fields, constants, constraints and campaign defaults."""
     chosen = load_menu(menu)
-    if as_json:
-        typer.echo(json.dumps(fields(chosen), indent=2))
-        return
-    console = Console()
-    console.print(f"[bold]{escape(chosen.name)}[/] {escape(chosen.doc)}", highlight=False)
-    knobs = plain_table("knob", "domain", "default", "what it is")
-    for knob in chosen.knobs.values():
-        knobs.add_row(
-            knob.name, escape(str(knob.domain)), json_text(knob.default), escape(knob.doc)
+    answer(fields(chosen), _shown(chosen), as_json=as_json, indent=2)
+
+
+def _shown(menu: ProxyMenu) -> Iterator[RenderableType]:
+    yield Group(Text.assemble((menu.name, "bold"), " ", menu.doc))
+    knobs = ((k.name, k.domain, json_text(k.default), k.doc) for k in menu.knobs.values())
+    yield plain_table("knob", "domain", "default", "what it is", rows=knobs)
+    if menu.ties:
+        ties = (
+            (tie.name, tie.expression.source.strip(), json_text(menu.baseline.value(tie.name)))
+            for tie in menu.ties.values()
         )
-    console.print(knobs)
-    if chosen.ties:
-        tied = plain_table("tied", "follows", "at the defaults")
-        for tie in chosen.ties.values():
-            formula, value = tie.expression.source.strip(), chosen.baseline.value(tie.name)
-            tied.add_row(tie.name, escape(formula), json_text(value))
-        console.print(tied)
-    if chosen.constants:
-        constants = plain_table("constant", "value")
-        for name, value in chosen.constants.items():
-            constants.add_row(name, json_text(value))
-        console.print(constants)
-    if chosen.constraints:
-        skipped = chosen.unchecked(chosen.campaign.budget)
-        constraints = plain_table("constraint", "why")
-        for one in chosen.constraints:
-            note = " (not checked: a budget in seconds has no known steps)" * (one in skipped)
-            constraints.add_row(escape(one.expr.strip()), escape(one.doc + note))
-        console.print(constraints)
-    console.print(escape("\n".join(_campaign_lines(chosen))), highlight=False, soft_wrap=True)
+        yield plain_table("tied", "follows", "at the defaults", rows=ties)
+    if menu.constants:
+        constants = ((name, json_text(value)) for name, value in menu.constants.items())
+        yield plain_table("constant", "value", rows=constants)
+    if menu.constraints:
+        skipped = menu.unchecked(menu.campaign.budget)
+        note = " (not checked: a budget in seconds has no known steps)"
+        rules = ((c.expr.strip(), c.doc + note * (c in skipped)) for c in menu.constraints)
+        yield plain_table("constraint", "why", rows=rules)
+    yield from _campaign_lines(menu)
 
 
 @app.command()
@@ -150,36 +140,33 @@ def validate(
         str | None,
         typer.Option(help="Target whose shape the menu should keep: a name or TOML file."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check a menu; exit 1 with one sentence if it cannot be used."""
     chosen = load_menu(menu)
-    stands_for = load_target(target) if target is not None else None
+    stands_for = None if target is None else load_target(target)  # before what takes long
     budget = chosen.campaign.budget
     share = chosen.satisfied_share(budget)
     neighbour_share = chosen.satisfied_share(budget, max_changes=3)
     warnings = _warnings(chosen, share, neighbour_share)
     if stands_for is not None:
         warnings += ShapeCheck.of(chosen, stands_for).warnings(stands_for.name)
-    if as_json:
-        report = {
-            "name": chosen.name,
-            "sha256": chosen.sha256,
-            "satisfied_share": share,
-            "neighbour_satisfied_share": neighbour_share,
-            "warnings": warnings,
-        }
-        typer.echo(json.dumps(report, indent=2))
-        return
-    typer.echo(
+    report = {
+        "name": chosen.name,
+        "sha256": chosen.sha256,
+        "satisfied_share": share,
+        "neighbour_satisfied_share": neighbour_share,
+        "warnings": warnings,
+    }
+    said = (
         f"{chosen.name} can be used: {len(chosen.knobs)} knobs, "
         f"{f'{len(chosen.tied)} tied fields, ' if chosen.tied else ''}"
         f"{len(chosen.constants)} constants, "
         f"{len(chosen.constraints)} constraints; of random configs {share:.1%} meet every "
         f"constraint, and {neighbour_share:.1%} of those with up to 3 knobs of the baseline turned"
     )
-    for warning in warnings:
-        typer.echo(f"warning: {warning}")
+    lines = (said, *(f"warning: {warning}" for warning in warnings))
+    answer(report, lines, as_json=as_json, indent=2)
 
 
 def _warnings(menu: ProxyMenu, share: float, neighbour_share: float) -> list[str]:
@@ -230,14 +217,3 @@ def _campaign_lines(menu: ProxyMenu) -> list[str]:
         f"{campaign.corpus}, tokenizer {campaign.tokenizer}, "
         f"{campaign.heldout_bytes} bytes held out"
     ]
-
-
-def _print_suggestions(found: SuggestedMenu, diff: list[str]) -> None:
-    for line in diff:
-        typer.echo(line)
-    for knob, reason in found.reasons.items():
-        typer.echo(f"{knob}: {plain(reason)}")
-    for each in found.left_out:
-        typer.echo(f"left out: {plain(each)}")
-    if not diff:
-        typer.echo("the directions narrow no knob")

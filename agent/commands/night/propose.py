@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from agent.menu.replies import Form
-from agent.workbench.console import plain_table
+from agent.workbench.console import answer, plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import read_given
@@ -60,7 +58,7 @@ def propose(
     view = CampaignView(existing_campaign(campaign))
     if withdrawn is not None:
         withdraw(view.directory, withdrawn)
-        typer.echo(json.dumps({"withdrawn": withdrawn}) if as_json else f"withdrawn: {withdrawn}")
+        answer({"withdrawn": withdrawn}, [f"withdrawn: {withdrawn}"], as_json=as_json)
     if listed:
         _list(view, as_json=as_json)
     if listed or withdrawn is not None:
@@ -68,16 +66,13 @@ def propose(
     if not changes:
         raise typer.BadParameter("give KNOB=VALUE, --list or --withdraw ID")
     queued = view.propose(dict(map(_change, changes)), reason, author)
-    if as_json:
-        typer.echo(queued.model_dump_json())
-        return
-    typer.echo(f"queued {queued.id} by {queued.author}: {_said(queued.proposal.changes)}")
     others = sum(one.state == "waiting" for one in view.queue()) - 1
     when = "at its next iteration" if others <= 0 else f"after {counted(others, 'other proposal')}"
-    if lock_state(view.directory) == "held":
-        typer.echo(f"the loop takes it {when}")
-    else:
-        typer.echo(f"no loop works on {view.directory} now; the next one takes it {when}")
+    taken = f"the loop takes it {when}"
+    if lock_state(view.directory) != "held":
+        taken = f"no loop works on {view.directory} now; the next one takes it {when}"
+    said = f"queued {queued.id} by {queued.author}: {_said(queued.proposal.changes)}"
+    answer(queued, [said, taken], as_json=as_json)
 
 
 def _change(text: str) -> tuple[str, Scalar]:
@@ -113,16 +108,18 @@ def _list(view: CampaignView, *, as_json: bool) -> None:
                 "reason": row.proposal.reason if row.proposal else "",
             }
         )
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    table = plain_table("id", "author", "state", "changes", "reason")
+    rows = (
+        (
+            *(one["id"], one["author"]),
+            f"{one['state']} (iteration {one['iter']})" if "iter" in one else one["state"],
+            *(_said(one["changes"]), plain(one["reason"])),
+        )
+        for one in found
+    )
+    table = plain_table("id", "author", "state", "changes", "reason", rows=rows)
     table.columns[0].no_wrap = True  # it is copied for --withdraw
-    for one in found:
-        state = f"{one['state']} (iteration {one['iter']})" if "iter" in one else one["state"]
-        cells = one["id"], one["author"], state, _said(one["changes"]), plain(one["reason"])
-        table.add_row(*map(Text, cells))
-    Console().print(table if found else "no proposal waits, and none was taken before")
+    nothing = "no proposal waits, and none was taken before"
+    answer(found, [table if found else nothing], as_json=as_json)
 
 
 MAX_LINE_BYTES = 64 << 20
@@ -152,16 +149,13 @@ def check(
         rails = published if PUBLISHED.search(raw) else ours
         checked = rails.check(raw, chosen.baseline)
         verdict = checked.verdict
-        if as_json:
-            fields = {
-                **verdict.model_dump(),
-                "proposal": checked.proposal and checked.proposal.model_dump(),
-                "config_hash": checked.config and checked.config.config_hash,
-            }
-            typer.echo(json.dumps(fields))
-        else:
-            refused = f"refused by {verdict.rail}: {verdict.why}"
-            typer.echo("allowed" if verdict.allowed else refused)
+        fields = {
+            **verdict.model_dump(),
+            "proposal": checked.proposal and checked.proposal.model_dump(),
+            "config_hash": checked.config and checked.config.config_hash,
+        }
+        refused = f"refused by {verdict.rail}: {verdict.why}"
+        answer(fields, ["allowed" if verdict.allowed else refused], as_json=as_json)
 
 
 NO_RAIL = "the memory rail is off here: the loop refuses what would not fit as well"

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
-from agent.commands.night.board import Board, Place, noise_text, table
+from agent.commands.night.board import Place, noise_text, table
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
@@ -27,7 +26,6 @@ from agent.workbench.places import (
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
-from trajectory.calibrated import Calibrated
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
@@ -39,6 +37,8 @@ from trajectory.statistics.population import MIN_CONFIGS
 if TYPE_CHECKING:
     from trajectory.formats.importing import ImportedCampaign
 
+Board: TypeAlias = tuple[dict[str, Any], list[RenderableType]]
+"""JSON fields and lines; a terminal wraps those in a group, and no others."""
 AGAINST_BASELINE = (
     "against the baseline as believed, ± half its 95 % interval, "
     "* better by all of its 99 % interval"
@@ -60,25 +60,15 @@ def top(
     The difference to the baseline is marked where its whole 99 % interval is better.
     """
     foreign = foreign_campaign(campaign or latest_campaign())
-    if foreign is None:
-        board = own_board(existing_campaign(campaign), k)
-    else:
-        board = _foreign_board(foreign, k)
-    if as_json:
-        typer.echo(json.dumps(board.fields))
-        return
-    console = Console()
-    print_lines(console, board.rows)
-    for note in board.notes:
-        console.print(note)
-    print_lines(console, board.fidelity)
+    found = own_board(existing_campaign(campaign), k) if foreign is None else _board(foreign, k)
+    answer(*found, as_json=as_json)
 
 
 # --- a campaign of this tool --------------------------------------------------------------------
 
 
 def own_board(directory: Path, k: int) -> Board:
-    """Return the ranking of a campaign of this tool."""
+    """Return the ranking of a campaign of this tool, as JSON fields and as lines."""
     results = CampaignView(directory).results()
     posteriors = Posteriors.of(results.evidence)
     ranked = posteriors.best(k)
@@ -121,7 +111,10 @@ def own_board(directory: Path, k: int) -> Board:
         notes = [*_code_lines(diffs), Text(legend, style="dim")]
     below = (str(unranked), _incumbent(row, ranked, incumbent) if row and ranked else None)
     notes += [Text(line, style="dim") for line in below if line]
-    return Board(fields, rows, notes, _fidelity(tested, calibrated))
+    fidelity = [*(fidelity_lines(tested) if tested else ())]
+    if calibrated is not None:
+        fidelity.append(f"fidelity  {calibrated.headline}")
+    return fields, [*rows, *map(Group, notes), *fidelity]
 
 
 def _place(entry: Ranked, changed: Mapping[str, Any], said: ConfirmedConfig | None) -> Place:
@@ -201,14 +194,6 @@ def _tested(results: Results, posteriors: Posteriors) -> RankingTest | None:
     return ranking_test(posteriors.best(sys.maxsize), results.newest(StressRow), ended)
 
 
-def _fidelity(tested: RankingTest | None, calibrated: Calibrated | None) -> list[str]:
-    """Return lines on how well short runs rank long ones, as far as that was measured."""
-    return [
-        *(fidelity_lines(tested) if tested else ()),
-        *([f"fidelity  {calibrated.headline}"] if calibrated else ()),
-    ]
-
-
 def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) -> str | None:
     """Return a sentence on the config that the loop continues from, if it is not the first of the
     ranking.
@@ -247,7 +232,7 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
 # --- a campaign of another tool -----------------------------------------------------------------
 
 
-def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
+def _board(campaign: ImportedCampaign, k: int) -> Board:
     from trajectory.formats.standings import Standings, as_json  # noqa: PLC0415 (of use to few)
 
     found, provenance = Standings.of(campaign.runs), campaign.provenance
@@ -274,6 +259,6 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
         ],
     }
     if not ranked:
-        return Board(fields, (), [Text("nothing measured")])
+        return fields, ["nothing measured"]
     places = [Place(one, found.described(one.entry)) for one in ranked]
-    return Board(fields, [*table(places)], [Text(legend, style="dim")])
+    return fields, [*table(places), Group(Text(legend, style="dim"))]

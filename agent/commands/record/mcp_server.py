@@ -114,7 +114,7 @@ class _Tools:
         """Return the k best configs with intervals; scores are in the campaign's unit."""
         from agent.commands.night.top import own_board  # noqa: PLC0415
 
-        return own_board(self._view.directory, max(1, min(k, 100))).fields
+        return own_board(self._view.directory, max(1, min(k, 100)))[0]
 
     def explain(self, iteration: int) -> dict[str, Any]:
         """Return one iteration: proposal, verdict, trials, the judge's decision and its numbers."""

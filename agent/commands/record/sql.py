@@ -7,13 +7,11 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.text import Text
+from rich.console import Console, RenderableType
 
 from agent.commands.campaign_view import CampaignView
 from agent.settings.environment import read_environment
-from agent.workbench.console import plain_table
+from agent.workbench.console import answer, plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
@@ -47,22 +45,21 @@ def sql(
         if query is None:
             _list_views(views.columns(), as_json=as_json)
             return
-        answer = views.query(query)
+        found = views.query(query)
     if as_json:
-        typer.echo(json.dumps(objects(answer), ensure_ascii=False))
+        typer.echo(json.dumps(objects(found), ensure_ascii=False))
     elif as_csv:
-        columns = tuple(Column(name, "text", "") for name in answer.columns)
-        lines = ([_scalar(cell) for cell in row] for row in answer.rows)
+        columns = tuple(Column(name, "text", "") for name in found.columns)
+        lines = ([_scalar(cell) for cell in row] for row in found.rows)
         write_csv(Table(columns, lines), sys.stdout)
     else:
-        table = plain_table(*(escape(plain(name)) for name in answer.columns))
-        for row in answer.rows:
-            table.add_row(*(Text(_shown(cell)) for cell in row))
+        rows = (map(_shown, row) for row in found.rows)
+        table = plain_table(*map(plain, found.columns), rows=rows)
         # A value folded into several lines cannot be read or copied, so lines may be as wide as
         # needed.
         Console(width=WIDEST).print(table)
-    if answer.cut:
-        typer.echo(f"note: only the first {len(answer.rows)} rows are shown; set LIMIT", err=True)
+    if found.cut:
+        typer.echo(f"note: only the first {len(found.rows)} rows are shown; set LIMIT", err=True)
 
 
 def _list_views(columns: dict[str, list[str]], *, as_json: bool) -> None:
@@ -71,31 +68,26 @@ def _list_views(columns: dict[str, list[str]], *, as_json: bool) -> None:
         name: {column: said[name].get(column, "of the config") for column in found}
         for name, found in columns.items()
     }
-    if as_json:
-        typer.echo(json.dumps(described))
-        return
-    console = Console()
+    lines: list[RenderableType] = []
     for name, texts in described.items():
-        table = plain_table(name, "")
-        for column, text in texts.items():
-            table.add_row(escape(plain(column)), text)
-        console.print(table, "")
-    console.print(Text(f'autoresearch sql "{EXAMPLE}"'), soft_wrap=True)
+        rows = ((plain(column), text) for column, text in texts.items())
+        lines += [plain_table(name, "", rows=rows), ""]
+    answer(described, [*lines, f'autoresearch sql "{EXAMPLE}"'], as_json=as_json)
 
 
-def objects(answer: Answer) -> list[dict[str, Any]]:
+def objects(found: Answer) -> list[dict[str, Any]]:
     """Return the answer's rows for JSON.
 
     :raises FormatError: if two columns have one name.
     """
-    names = answer.columns
+    names = found.columns
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise FormatError(
             f"two columns of the answer are named {twice!r}, and a JSON object has each name once; "
             "rename one with AS"
         )
-    return [dict(zip(names, map(_scalar, row), strict=True)) for row in answer.rows]
+    return [dict(zip(names, map(_scalar, row), strict=True)) for row in found.rows]
 
 
 def _scalar(cell: Cell) -> str | int | float | None:

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from agent.commands.machine.envelope import envelope
-from autoresearch.errors import EnvelopeError, SpecError
+from autoresearch.errors import EnvelopeError, SettingsError, SpecError
 from tests.support.campaigns import MENU, write_text_corpus
 
 Run = Callable[..., Result]
@@ -81,7 +81,7 @@ def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (("--steps=5", "--warmup=5"), EnvelopeError),
+        (("--steps=5", "--warmup=5"), SettingsError),
         (("--backend=jax", "--batch=2", "--seq=16"), SpecError),
         pytest.param(("--device=cuda:77",), SpecError, marks=pytest.mark.slow),
     ],
