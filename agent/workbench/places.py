@@ -56,8 +56,8 @@ def existing_campaign(campaign: Path | None) -> Path:
     directory = campaign or latest_campaign()
     if foreign_campaign(directory) is not None:
         raise CampaignError(
-            f"{directory} was imported from another tool, so only top and loop --prior can read "
-            "it; choose one of this tool's campaigns with --campaign"
+            f"{directory} was imported from another tool, so only top, report and loop --prior "
+            "can read it; choose one of this tool's campaigns with --campaign"
         )
     if not (directory / JOURNAL_FILE).is_file():
         raise CampaignError(

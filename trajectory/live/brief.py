@@ -8,10 +8,11 @@ from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
 from trainer.spec import Direction, Measure, TrialFailed
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding
-from trajectory.ranking import Noise, Posteriors, Ranked
+from trajectory.ranking import Posteriors
 from trajectory.reading import CampaignState
 from trajectory.report.canvas import score_limits
 from trajectory.rows import IterationRow
+from trajectory.statistics.intervals import Estimate, of_runs
 
 
 class Incumbent(Frozen):
@@ -169,8 +170,8 @@ def estimates(
     """
     evidence, posteriors = state.evidence, Posteriors.of(state.evidence)
     noise = posteriors.noise
-    ends = {evidence.baseline_hash or "", evidence.incumbent_hash or ""}
-    ranked = {one.config_hash: one for one in posteriors.of_configs(ends)}
+    known = {evidence.baseline_hash or "", evidence.incumbent_hash or ""}
+    ranked = {one.config_hash: one for one in posteriors.of_configs(known)}
     best = ranked.get(evidence.incumbent_hash or "")
     baseline = ranked.get(evidence.baseline_hash or "")
     objectives = posteriors.objectives(reign.config_hash for reign in state.reigns)
@@ -179,6 +180,7 @@ def estimates(
         for reign in state.reigns
         if reign.config_hash in objectives
     )
+    band = (baseline.objective_lo, baseline.objective_hi) if baseline else (None, None)
     gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
     return {
         "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
@@ -194,30 +196,12 @@ def estimates(
         "sigma": noise.sigma if noise else None,
         "run_half": noise.half_interval() if noise else None,
         "baseline_objective": baseline.objective if baseline else None,
-        "baseline_lo": baseline.objective_lo if baseline else None,
-        "baseline_hi": baseline.objective_hi if baseline else None,
-        "scale": _scale(briefs, noise, baseline, steps),
+        "baseline_lo": band[0],
+        "baseline_hi": band[1],
+        "scale": score_limits(
+            [of_runs(one.objective, one.n, noise) for one in briefs if one.objective is not None],
+            baseline and Estimate(baseline.objective, *band, baseline.n),
+            [step.objective for step in steps],
+            noise,
+        ),
     }
-
-
-def _scale(
-    briefs: Iterable[Brief],
-    noise: Noise | None,
-    baseline: Ranked | None,
-    steps: tuple[Step, ...],
-) -> tuple[float, float]:
-    half = noise.half_interval() if noise else 0.0
-    band = None
-    if baseline is not None:
-        high = baseline.objective if baseline.objective_hi is None else baseline.objective_hi
-        band = baseline.objective, high - baseline.objective
-    return score_limits(
-        [
-            (brief.objective, half / math.sqrt(brief.n))
-            for brief in briefs
-            if brief.objective is not None
-        ],
-        band,
-        [step.objective for step in steps],
-        noise.sigma if noise else None,
-    )

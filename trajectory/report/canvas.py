@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from trainer.spec import Measure
 from trajectory.report.iterations import LearningCurve, Outcome
+from trajectory.statistics.intervals import Estimate, RunNoise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -197,10 +198,10 @@ MARGIN = 0.06
 
 
 def score_limits(
-    scores: Sequence[tuple[float, float]],
-    baseline: tuple[float, float] | None,
+    scores: Sequence[Estimate],
+    baseline: Estimate | None,
     incumbents: Sequence[float],
-    sigma: float | None,
+    noise: RunNoise | None,
 ) -> tuple[float, float]:
     """Return the lowest and highest objective on the axis.
 
@@ -208,21 +209,22 @@ def score_limits(
     standard deviations, and the amount by which the best score is better. So a diverged run does
     not flatten the rest.
 
-    :param scores: means of candidates, each with half the length of its interval.
-    :param baseline: mean and half-length of the baseline; None before it was measured.
+    :param scores: means of candidates.
+    :param baseline: None before it was measured.
     :param incumbents: posterior means of the incumbents.
-    :param sigma: standard deviation of one run; None while it is unknown.
+    :param noise: noise of one run; None while it is unknown.
     """
-    sd = sigma or 0.0
+    sd = noise.sigma if noise else 0.0
     drawn = [baseline] if baseline else []
     if scores:
-        means = sorted(mean for mean, _ in scores)
-        usual = max([means[(len(means) - 1) // 2], *(mean for mean, _ in drawn)])
+        means = sorted(score.value for score in scores)
+        usual = max([means[(len(means) - 1) // 2], *(score.value for score in drawn)])
         most = usual + max(ROOM_SD * sd, usual - means[0])
-        drawn += [(mean, half) for mean, half in scores if mean <= most]
+        drawn += [score for score in scores if score.value <= most]
     ends = [*incumbents]
-    for mean, half in drawn:
-        ends += [mean - min(half, BAR_SD * sd), mean + min(half, BAR_SD * sd)]
+    for score in drawn:
+        half = 0.0 if score.hi is None else min(score.hi - score.value, BAR_SD * sd)
+        ends += [score.value - half, score.value + half]
     if not ends:
         return 0.0, 1.0
     low, high = min(ends), max(ends)

@@ -23,7 +23,7 @@ from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
 from trajectory.report import svg, wording
-from trajectory.report.canvas import style
+from trajectory.report.canvas import Picture, style
 from trajectory.report.figures.figure import SECTIONS, WHO, Figure
 from trajectory.report.figures.registry import figures_of
 from trajectory.report.findings import Findings
@@ -46,16 +46,32 @@ class Report:
 def write_report(findings: Findings, out: Path) -> Report:
     """Write a campaign's report into a folder, which is created if it is missing.
 
-    Either all files appear or none. Each is first written to a temporary file beside its
-    destination. Once all are written, they are moved into place, the page last.
-
     :raises OSError: if the folder cannot be written.
     """
     figures = figures_of(findings)
+    pictures = [figure.draw for figure in figures if figure.draw]
+    return write_page(
+        out, pictures, lambda drawn: render(findings, figures, drawn, datetime.now(UTC))
+    )
+
+
+def write_page(
+    out: Path,
+    draws: Sequence[Callable[[], Picture]],
+    page_of: Callable[[Sequence[Drawing]], str],
+) -> Report:
+    """Draw figures, and write them with their page.
+
+    Either all files appear or none. Each is first written to a temporary file beside its
+    destination. Once all are written, they are moved into place, the page last.
+
+    :param page_of: returns the page with these drawings.
+    :raises OSError: if the folder cannot be written.
+    """
     with style():
-        pictures = (figure.draw() for figure in figures if figure.draw)
+        pictures = (draw() for draw in draws)
         drawn = [(svg.draw(picture), svg.png(picture, svg.PNG_DPI)) for picture in pictures]
-    page = render(findings, figures, [drawing for drawing, _ in drawn], datetime.now(UTC))
+    page = page_of([drawing for drawing, _ in drawn])
     (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
     files: dict[Path, bytes] = {}
     for drawing, image in drawn:
@@ -88,6 +104,28 @@ def render(
     """
     proposers = Proposers.of(found)
     spoken_of = {figure.section for figure in figures} | ({WHO} if proposers else set())
+    return html(
+        "report.html.j2",
+        found.about.scoring,
+        drawings,
+        made_at,
+        found=found,
+        about=found.about,
+        sections=[one for one in SECTIONS if one.always or one in spoken_of],
+        figures={figure.name: figure for figure in figures},
+        proposers=proposers,
+        table=columns(found.iterations, found.noise, found.about.scoring),
+    )
+
+
+def html(
+    template: str,
+    scoring: Measure,
+    drawings: Sequence[Drawing],
+    made_at: datetime,
+    **values: Any,
+) -> str:
+    """Return a page from its template, which sees these values besides."""
     light, dark = svg.variables("light"), svg.variables("dark")
     css = (
         f":root{{{light}}}\n"
@@ -100,19 +138,14 @@ def render(
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     return (
-        _environment(wording.Scores(found.about.scoring))
-        .get_template("report.html.j2")
+        _environment(wording.Scores(scoring))
+        .get_template(template)
         .render(
-            found=found,
-            about=found.about,
-            sections=[one for one in SECTIONS if one.always or one in spoken_of],
-            figures={figure.name: figure for figure in figures},
-            proposers=proposers,
+            **values,
             drawings={drawing.name: Markup(drawing.inline) for drawing in drawings},
             policy=policy,
             css=Markup(css),
             script=Markup(script),
-            table=columns(found.iterations, found.noise, found.about.scoring),
             made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
         )
     )

@@ -60,7 +60,9 @@ def top(
     The difference to the baseline is marked where its whole 99 % interval is better.
     """
     foreign = foreign_campaign(campaign or latest_campaign())
-    found = own_board(existing_campaign(campaign), k) if foreign is None else _board(foreign, k)
+    found = (
+        own_board(existing_campaign(campaign), k) if foreign is None else foreign_board(foreign, k)
+    )
     answer(*found, as_json=as_json)
 
 
@@ -232,7 +234,8 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
 # --- a campaign of another tool -----------------------------------------------------------------
 
 
-def _board(campaign: ImportedCampaign, k: int) -> Board:
+def foreign_board(campaign: ImportedCampaign, k: int) -> Board:
+    """Return the ranking of a campaign of another tool."""
     from trajectory.formats.standings import Standings, as_json  # noqa: PLC0415 (of use to few)
 
     found, provenance = Standings.of(campaign.runs), campaign.provenance

@@ -1,26 +1,32 @@
 """``autoresearch report`` and ``diff``: the campaign as one page, and compared with another."""
 
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
+from agent.commands.night.top import foreign_board
 from agent.workbench.console import answer
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
+    foreign_campaign,
+    latest_campaign,
 )
 from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
-from autoresearch.layout import REPORT_DIR
+from autoresearch.layout import FIGURES_DIR, REPORT_DIR
+from trajectory.formats.importing import ImportedCampaign
 from trajectory.report.figures.long_runs import fidelity_test
 from trajectory.report.figures.time_and_energy import usage_of
-from trajectory.report.findings import Findings
+from trajectory.report.findings import BEST, Findings
+from trajectory.report.imported import write_imported
 from trajectory.report.report import Report, write_report
 from trajectory.report.versus import compare_campaigns
 
@@ -35,46 +41,54 @@ def report(
 ) -> None:
     """Write the campaign as one HTML page, with SVG and PNG figures.
 
-    The page needs no network.
+    The page needs no network. That of an imported campaign says what the import left out.
     """
     with gc_paused():
-        view = CampaignView(existing_campaign(campaign))
-        found = view.findings()
-        folder = out or view.directory / REPORT_DIR
-        try:
-            written = write_report(found, folder)
-        except OSError as error:
-            raise MachineryError(
-                f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
-                "make it writable, or choose another folder with --out"
-            ) from error
-        fields = {
-            "page": str(written.page),
-            "figures": [str(path) for path in written.figures],
-            "summary": summary(found),
-        }
-        answer(fields, _lines(written, found), as_json=as_json)
-        del found  # or a collection would scan every config once more
+        directory = campaign or latest_campaign()
+        folder, foreign = out or directory / REPORT_DIR, foreign_campaign(directory)
+        if foreign is None:
+            written, conclusions, notes = _own(directory, folder)
+        else:
+            written, conclusions, notes = _imported(foreign, directory, folder)
+        page, figures = str(written.page), [str(path) for path in written.figures]
+        drawn = f"{len(figures) // 2} as SVG and PNG in {written.page.parent / FIGURES_DIR}"
+        facts = [("page", page), ("figures", drawn if figures else "none yet"), *notes]
+        lines = (Text.assemble((f"{label:<10}", "bold"), text) for label, text in facts)
+        answer({"page": page, "figures": figures, "summary": conclusions}, lines, as_json=as_json)
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
 
 
-def _lines(written: Report, found: Findings) -> Iterator[Text]:
-    yield Text.assemble(("page      ", "bold"), str(written.page))
-    count = len(written.figures) // 2
-    yield Text.assemble(
-        ("figures   ", "bold"),
-        f"{count} as SVG and PNG in {written.page.parent / 'figures'}" if count else "none yet",
-    )
+Made: TypeAlias = tuple[Report, dict[str, Any], list[tuple[str, str]]]
+"""A report's files, its conclusions for JSON, and notes on them for a person."""
+
+
+def _own(directory: Path, folder: Path) -> Made:
+    found, notes = CampaignView(directory).findings(), []
     if found.best:
         best = found.best[0].entry
         where = f"iteration {best.iter}" if best.iter else "the baseline"
-        yield Text.assemble(
-            ("best      ", "bold"),
-            f"{where}, {found.about.measure} {found.about.scoring.text(best.objective)}"
-            f" (n={best.n})",
-        )
+        score = f"{found.about.measure} {found.about.scoring.text(best.objective)}"
+        notes.append(("best", f"{where}, {score} (n={best.n})"))
+    return _written(partial(write_report, found), folder), summary(found), notes
+
+
+def _imported(campaign: ImportedCampaign, directory: Path, folder: Path) -> Made:
+    left_out = campaign.provenance.left_out or "nothing"
+    write = partial(write_imported, campaign, directory.resolve().name)
+    conclusions, _ = foreign_board(campaign, BEST)
+    return _written(write, folder), conclusions, [("left out", left_out)]
+
+
+def _written(write: Callable[[Path], Report], folder: Path) -> Report:
+    try:
+        return write(folder)
+    except OSError as error:
+        raise MachineryError(
+            f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
+            "make it writable, or choose another folder with --out"
+        ) from error
 
 
 _ESTIMATES = {

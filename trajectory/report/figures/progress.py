@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trainer.spec import Measure
 from trajectory.report.canvas import (
     BASE,
     INK,
@@ -24,7 +25,7 @@ from trajectory.report.figures.progress_points import (
     draw_unmeasured,
 )
 from trajectory.report.findings import Findings
-from trajectory.statistics.intervals import Estimate, of_runs
+from trajectory.statistics.intervals import Estimate, RunNoise, of_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,8 +41,10 @@ def progress(found: Findings) -> Figure:
     """Return scores with their intervals, the incumbents as steps, and the baseline as a band."""
     points = points_of(found)
     shows = any(point.score for point in points) or bool(points and found.baseline)
-    draw = partial(_draw, points, found) if shows else None
-    return Figure("progress", SEARCH, _caption(found), draw, found.kept[-MOST_KEPT:])
+    values = (points, found.about.scoring, found.baseline, found.noise, believed_steps(found))
+    draw = partial(progress_picture, *values) if shows else None
+    caption = _caption(points, found.noise)
+    return Figure("progress", SEARCH, caption, draw, found.kept[-MOST_KEPT:])
 
 
 def points_of(found: Findings) -> list[Point]:
@@ -53,14 +56,14 @@ def points_of(found: Findings) -> list[Point]:
     return points
 
 
-def _caption(found: Findings) -> str:
+def _caption(points: Sequence[Point], noise: RunNoise | None) -> str:
     dots = "Each dot is a candidate's mean over its seeds"
     steps = (
         " The steps show each incumbent's estimated score now, from all its runs. The score with "
         "which it was kept is better, because it was chosen partly by luck. Marks at the bottom "
         "are refused proposals and trials without a score."
     )
-    if found.noise is None:
+    if noise is None:
         return (
             f"{dots}. There are no bars, because no config ran twice and the noise is unknown."
             f"{steps}"
@@ -69,7 +72,7 @@ def _caption(found: Findings) -> str:
         "; its bar is the 95 % interval of that mean, from the noise of all configs "
         "(mean ± t·σ/√n). The band is the 95 % interval of the baseline's mean."
     )
-    many = len(found.iterations) > MAX_LINKED
+    many = len(points) > MAX_LINKED
     left_out = " With so many iterations, discarded ones are drawn without their bars."
     return dots + bars + steps + (left_out if many else "")
 
@@ -87,23 +90,27 @@ def believed_steps(found: Findings) -> list[tuple[int, float]]:
     ]
 
 
-def limits(points: Sequence[Point], found: Findings) -> tuple[float, float]:
-    """Return the ends of the axis of scores, as objectives."""
-    return score_limits(
-        [_bar(point.score) for point in points if point.score],
-        _bar(found.baseline) if found.baseline else None,
-        [believed for _, believed in believed_steps(found)],
-        found.noise.sigma if found.noise else None,
-    )
+def progress_picture(
+    points: Sequence[Point],
+    scoring: Measure,
+    baseline: Estimate | None,
+    noise: RunNoise | None,
+    steps: Sequence[tuple[int, float]],
+) -> Picture:
+    """Draw every iteration's score.
 
-
-def _draw(points: Sequence[Point], found: Findings) -> Picture:
-    about, scoring, steps = found.about, found.about.scoring, believed_steps(found)
+    :param steps: each incumbent's first iteration and its posterior mean.
+    """
     figure = sheet(4.3)
     axes = figure.subplots()
-    low, high = limits(points, found)
+    low, high = score_limits(
+        [point.score for point in points if point.score],
+        baseline,
+        [believed for _, believed in steps],
+        noise,
+    )
     axes.set_ylim(low, high)
-    _baseline(axes, found.baseline)
+    _baseline(axes, baseline)
     titles = draw_scores(axes, points, scoring)
     last = max(point.iter for point in points)
     if steps:
@@ -120,7 +127,7 @@ def _draw(points: Sequence[Point], found: Findings) -> Picture:
     draw_off_scale(axes, points, high, scoring)
     draw_unmeasured(axes, points)
     axes.set_xlabel("iteration")
-    axes.set_ylabel(f"{about.measure}, {scoring.better}")
+    axes.set_ylabel(f"{scoring.name}, {scoring.better}")
     pad = 0.05 + 0.03 * last
     axes.set_xlim(-pad, last + pad)
     axes.locator_params(axis="x", integer=True)
@@ -134,17 +141,13 @@ def _draw(points: Sequence[Point], found: Findings) -> Picture:
         handletextpad=0.4,
         columnspacing=1.4,
     )
-    alt = f"{about.measure} of {len(points)} iterations, {len(found.kept)} of them kept."
-    if found.baseline:
-        alt += f" The baseline's estimated score is {scoring.text(found.baseline.value)}."
+    kept = sum(point.outcome == "keep" for point in points)
+    alt = f"{scoring.name} of {len(points)} iterations, {kept} of them kept."
+    if baseline:
+        alt += f" The baseline's estimated score is {scoring.text(baseline.value)}."
     if steps:
         alt += f" The incumbent's estimated score is now {scoring.text(steps[-1][1])}."
     return Picture("progress", alt, figure, titles)
-
-
-def _bar(estimate: Estimate) -> tuple[float, float]:
-    """Return the estimate's mean, and half the length of its interval."""
-    return estimate.value, 0.0 if estimate.hi is None else estimate.hi - estimate.value
 
 
 def _baseline(axes: Axes, baseline: Estimate | None) -> None:

@@ -4,6 +4,7 @@ import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_another_tools_night_becomes_a_campaign_and_what_is_none_is_refused(toy:
     toy.run("import", "torn.jsonl", "--campaign", "runs/copy")
     for name in ("runs/tsv", "runs/copy"):
         refused(toy, "loop", "--campaign", name)
-    for command in ("reindex", "report", "export --to=csv"):
+    for command in ("reindex", "export --to=csv"):
         refused(toy, *command.split(), "--campaign", "runs/tsv")
     copied = json.loads(toy.run("top", "--campaign", "runs/copy", "--json").stdout)
     assert copied["configs"]
@@ -76,6 +77,36 @@ def test_another_tools_night_becomes_a_campaign_and_what_is_none_is_refused(toy:
     refused(toy, "loop", "--log=paper", f"--menu={toy.menu}", "--campaign=runs/none")
     assert not (toy.home / "runs" / "none").exists()
     assert not (toy.home / "runs" / "imported-prose").exists()
+
+
+COMMITS = (
+    "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
+    "aaaaaa1\t1.0000\t44.0\tkeep\tbaseline\n"
+    "bbbbbb2\t1.30\t44\tdiscard\tdepth <b>4</b>\n"
+    "bbbbbb2\tunknown\t44\tdiscard\tdepth 2\n"
+    "ccccccc\t0.99\t44\tkeep\tlr x2\n"
+)
+
+
+def test_the_report_of_an_import_has_its_standings_and_what_was_left_out(toy: Toy) -> None:
+    (toy.home / "commits.tsv").write_text(COMMITS)
+    where = "--campaign=runs/commits"
+    toy.run("import", "commits.tsv", where)
+    done = toy.run("report", where, "--json")
+    assert done.returncode == 0, done.stderr
+    written = json.loads(done.stdout)
+    assert written["summary"] == json.loads(toy.run("top", where, "--json").stdout)
+    assert [left["line"] for left in written["summary"]["left_out"]] == [4]
+    page = (toy.home / written["page"]).read_text("utf-8")
+    for left in written["summary"]["left_out"]:
+        assert left["why"] in unescape(page)
+    positions = [page.rindex(f"{name}  ") for name in ("ccccccc", "aaaaaa1", "bbbbbb2")]
+    assert positions == sorted(positions)
+    assert "depth &lt;b&gt;4&lt;/b&gt;" in page
+    assert "<b>4</b>" not in page
+    assert "<svg" in page
+    assert all((toy.home / path).is_file() for path in written["figures"])
+    assert written["summary"]["left_out"][0]["why"] in toy.run("report", where).stdout
 
 
 def test_every_form_is_written_whole_or_not_at_all(toy: Toy) -> None:
