@@ -12,7 +12,8 @@ from trajectory.ranking import Posteriors
 from trajectory.reading import CampaignState
 from trajectory.report.canvas import score_limits
 from trajectory.rows import IterationRow
-from trajectory.statistics.intervals import Estimate, of_runs
+from trajectory.statistics.intervals import of_runs
+from trajectory.statistics.standings import baseline_estimate
 
 
 class Incumbent(Frozen):
@@ -170,17 +171,15 @@ def estimates(
     """
     evidence, posteriors = state.evidence, Posteriors.of(state.evidence)
     noise = posteriors.noise
-    known = {evidence.baseline_hash or "", evidence.incumbent_hash or ""}
-    ranked = {one.config_hash: one for one in posteriors.of_configs(known)}
-    best = ranked.get(evidence.incumbent_hash or "")
-    baseline = ranked.get(evidence.baseline_hash or "")
+    best = next(iter(posteriors.of_configs([evidence.incumbent_hash or ""])), None)
+    known = evidence.configs.get(evidence.baseline_hash or "")
+    baseline = baseline_estimate(known, noise, posteriors.population)
     objectives = posteriors.objectives(reign.config_hash for reign in state.reigns)
     steps = tuple(
         Step(iter=reign.iter, objective=objectives[reign.config_hash])
         for reign in state.reigns
         if reign.config_hash in objectives
     )
-    band = (baseline.objective_lo, baseline.objective_hi) if baseline else (None, None)
     gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
     return {
         "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
@@ -195,12 +194,12 @@ def estimates(
         "confirmed": fresh,
         "sigma": noise.sigma if noise else None,
         "run_half": noise.half_interval() if noise else None,
-        "baseline_objective": baseline.objective if baseline else None,
-        "baseline_lo": band[0],
-        "baseline_hi": band[1],
+        "baseline_objective": baseline.value if baseline else None,
+        "baseline_lo": baseline.lo if baseline else None,
+        "baseline_hi": baseline.hi if baseline else None,
         "scale": score_limits(
             [of_runs(one.objective, one.n, noise) for one in briefs if one.objective is not None],
-            baseline and Estimate(baseline.objective, *band, baseline.n),
+            baseline,
             [step.objective for step in steps],
             noise,
         ),

@@ -172,7 +172,7 @@ def read_findings(
         iterations=tuple(ledger.iterations),
         noise=posteriors.noise,
         shrunk=posteriors.population is not None,
-        baseline=_baseline(posteriors),
+        baseline=baseline_estimate(ledger.baseline, posteriors.noise, posteriors.population),
         best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
         believed=_believed(ledger, posteriors),
@@ -194,14 +194,6 @@ def _headline(ledger: Ledger, posteriors: Posteriors, fresh: Mapping[str, Confir
     return NOTHING_YET
 
 
-def _baseline(posteriors: Posteriors) -> Estimate | None:
-    evidence = posteriors.evidence
-    entry = evidence.configs.get(evidence.baseline_hash or "")
-    if entry is None or not entry.n:
-        return None
-    return baseline_estimate(entry, posteriors.noise, posteriors.population)
-
-
 def _believed(ledger: Ledger, posteriors: Posteriors) -> Mapping[str, float]:
     kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
     return posteriors.objectives({*(reign.config_hash for reign in ledger.reigns), *kept})
@@ -220,7 +212,8 @@ def _stops(ledger: Ledger) -> Stops:
 def _best(
     entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig], first: AnyConfig
 ) -> Best:
-    other = ledger.baseline if entry.config is first else first
+    baseline = ledger.baseline.config if ledger.baseline else None
+    other = baseline if entry.config is first else first
     values = entry.config.said if other else entry.config.canonical()
     others = other.said if other else {}
     return Best(

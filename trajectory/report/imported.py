@@ -26,8 +26,7 @@ def write_imported(campaign: ImportedCampaign, title: str, out: Path) -> Report:
     found, provenance = Standings.of(campaign.runs), campaign.provenance
     measure = Measure(unit=provenance.measure[:40])
     points = [_point(run, found) for run in campaign.runs]
-    known = found.baseline
-    baseline = baseline_estimate(known, found.noise, found.population) if known else None
+    baseline = baseline_estimate(found.baseline, found.noise, found.population)
     ranked = found.top(len(found.configs))
     kept = sorted((one.iter, one.objective) for one in ranked if one.entry.action == "keep")
     draw = partial(progress_picture, points, measure, baseline, found.noise, kept)

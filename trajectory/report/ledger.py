@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig
+from trajectory.evidence import ConfigEvidence
 from trajectory.journal import read_rows
 from trajectory.reading import CampaignState
 from trajectory.report.details import DetailBook, details_of
@@ -75,10 +75,9 @@ class Ledger(CampaignState):
         """Canonical form of the config that the next proposal edits."""
 
     @property
-    def baseline(self) -> AnyConfig | None:
-        """The baseline's config; None before it was measured."""
-        entry = self.evidence.configs.get(self.evidence.baseline_hash or "")
-        return entry.config if entry else None
+    def baseline(self) -> ConfigEvidence | None:
+        """The baseline; None before its first row."""
+        return self.evidence.configs.get(self.evidence.baseline_hash or "")
 
     def add(self, row: Row) -> float:
         """Enter one row, in the journal's order; see :meth:`CampaignState.add`."""

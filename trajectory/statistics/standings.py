@@ -158,9 +158,12 @@ def interval(posterior: Posterior, level: float = LEVEL) -> tuple[float, float] 
 
 
 def baseline_estimate(
-    baseline: Measured, noise: RunNoise | None, population: Population | None
-) -> Estimate:
-    """Return the baseline's posterior mean with its interval, as the ranking has it."""
+    baseline: Measured | None, noise: RunNoise | None, population: Population | None
+) -> Estimate | None:
+    """Return the baseline's posterior mean with its interval, as the ranking has it; None before it
+    was measured."""
+    if baseline is None or not baseline.n:
+        return None
     posterior = believed(baseline, noise, population, baseline)
     lo, hi = interval(posterior) or (None, None)
     return Estimate(posterior.mean, lo, hi, baseline.n)

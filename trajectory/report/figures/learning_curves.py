@@ -14,12 +14,11 @@ CURVES = 5
 
 def learning_curves(found: Findings) -> Figure | None:
     """Return curves of the best configs that have one, and the baseline's; None without any."""
-    evidence = found.ledger.evidence
-    entry = evidence.configs.get(evidence.baseline_hash or "")
-    baseline = curve_of(entry, found.read) if entry else None
+    ledger = found.ledger
+    baseline = curve_of(ledger.baseline, found.read) if ledger.baseline else None
     best = []
     for ranked in [one.entry for one in found.best if not one.is_baseline][:CURVES]:
-        curve = curve_of(evidence.configs[ranked.config_hash], found.read)
+        curve = curve_of(ledger.evidence.configs[ranked.config_hash], found.read)
         if curve is not None:
             best.append((f"iteration {ranked.iter}", curve))
     if not best and baseline is None:
@@ -29,7 +28,7 @@ def learning_curves(found: Findings) -> Figure | None:
         "text.",
         "nats per token",
     )
-    if found.ledger.campaign.script is not None:
+    if ledger.campaign.script is not None:
         what, unit = "The loss is the curve that the command printed; decisions use its score.", ""
     caption = (
         "Training loss of the best configs and the baseline, mean over n seeds and over a trailing "
