@@ -126,11 +126,17 @@ def sheet(height_in: float) -> Figure:
     return Sheet(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
-def bare(axes: Axes, *, grid: str = "x") -> None:
-    """Remove the frame, and leave a grid in one direction."""
+def bare(axes: Axes, *, grid: Literal["x", "y"] = "x", steps: str = "") -> None:
+    """Remove the frame, and leave a grid in one direction.
+
+    :param steps: label of a horizontal axis of whole numbers.
+    """
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
-    axes.grid(visible=True, axis="x" if grid == "x" else "y")
+    axes.grid(visible=True, axis=grid)
+    if steps:
+        axes.set_xlabel(steps)
+        axes.locator_params(axis="x", integer=True)
 
 
 def show_scores(axis: Axis, measure: Measure) -> None:
@@ -181,11 +187,8 @@ def finish_losses(
     low, high = losses[0], losses[min(len(losses) - 1, int(SHOWN * len(losses)))]
     margin = 0.05 * (high - low) or 0.1
     axes.set_ylim(low - margin, high + margin)
-    axes.set_xlabel("step")
-    axes.locator_params(axis="x", integer=True)
+    bare(axes, grid="y", steps="step")
     axes.set_ylabel(f"training loss{f', {unit}' if unit else ''}")
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False, axis="x")
     axes.legend(loc="upper right")
 
 

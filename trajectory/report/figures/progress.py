@@ -12,6 +12,7 @@ from trajectory.report.canvas import (
     BASE,
     INK,
     Picture,
+    bare,
     score_limits,
     sheet,
     show_scores,
@@ -110,7 +111,8 @@ def progress_picture(
         noise,
     )
     axes.set_ylim(low, high)
-    _baseline(axes, baseline)
+    if baseline:
+        _baseline(axes, baseline)
     titles = draw_scores(axes, points, scoring)
     last = max(point.iter for point in points)
     if steps:
@@ -126,13 +128,10 @@ def progress_picture(
     show_scores(axes.yaxis, scoring)
     draw_off_scale(axes, points, high, scoring)
     draw_unmeasured(axes, points)
-    axes.set_xlabel("iteration")
+    bare(axes, grid="y", steps="iteration")
     axes.set_ylabel(f"{scoring.name}, {scoring.better}")
     pad = 0.05 + 0.03 * last
     axes.set_xlim(-pad, last + pad)
-    axes.locator_params(axis="x", integer=True)
-    axes.grid(visible=False, axis="x")
-    axes.spines[:].set_visible(False)
     entries = len(axes.get_legend_handles_labels()[1])
     figure.legend(
         loc="outside upper left",
@@ -141,18 +140,25 @@ def progress_picture(
         handletextpad=0.4,
         columnspacing=1.4,
     )
+    return Picture("progress", _alternative(points, scoring, baseline, steps), figure, titles)
+
+
+def _alternative(
+    points: Sequence[Point],
+    scoring: Measure,
+    baseline: Estimate | None,
+    steps: Sequence[tuple[int, float]],
+) -> str:
     kept = sum(point.outcome == "keep" for point in points)
-    alt = f"{scoring.name} of {len(points)} iterations, {kept} of them kept."
+    text = f"{scoring.name} of {len(points)} iterations, {kept} of them kept."
     if baseline:
-        alt += f" The baseline's estimated score is {scoring.text(baseline.value)}."
+        text += f" The baseline's estimated score is {scoring.text(baseline.value)}."
     if steps:
-        alt += f" The incumbent's estimated score is now {scoring.text(steps[-1][1])}."
-    return Picture("progress", alt, figure, titles)
+        text += f" The incumbent's estimated score is now {scoring.text(steps[-1][1])}."
+    return text
 
 
-def _baseline(axes: Axes, baseline: Estimate | None) -> None:
-    if baseline is None:
-        return
+def _baseline(axes: Axes, baseline: Estimate) -> None:
     axes.axhline(
         baseline.value, color=BASE.light, linewidth=1.1, linestyle=(0, (5, 3)), label="baseline"
     )

@@ -164,12 +164,10 @@ def _draw(usage: Usage, bars: Sequence[Bar]) -> Picture:
             linewidth=0,
         )
         energy.set_ylabel("Wh an iteration")
-        _tidy(energy)
     else:
         time = energy = figure.subplots()
     _draw_seconds(time, bars)
-    energy.set_xlabel("iteration")
-    energy.locator_params(axis="x", integer=True)
+    _tidy(energy, steps="iteration")
     figure.legend(loc="outside upper left", ncols=6, handlelength=1, columnspacing=1.4)
     work = usage.total
     alt = f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
@@ -230,8 +228,8 @@ def _edges(bars: Sequence[Bar]) -> list[float]:
     return [bar.first - 0.5 for bar in bars] + [bars[-1].last + 0.5]
 
 
-def _tidy(axes: Axes) -> None:
-    bare(axes, grid="y")
+def _tidy(axes: Axes, steps: str = "") -> None:
+    bare(axes, grid="y", steps=steps)
     axes.spines["bottom"].set_visible(True)
     axes.spines["bottom"].set_color(RULE.light)
     axes.set_ylim(bottom=0)
