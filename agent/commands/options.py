@@ -54,11 +54,6 @@ def fill(kind: type[T], options: Mapping[str, Any]) -> T:
         raise SettingsError(f"these options cannot be used: {explain(error)}") from error
 
 
-def option_of(kind: type[Frozen], name: str, flag: str, help_: str) -> Any:
-    """Return the option of one field under another name, for a command that takes only it."""
-    return _Asked(name, kind.model_fields[name]).option(flag, help_)
-
-
 def _derived(
     command: Command,
     kind: type[Frozen],
@@ -124,11 +119,6 @@ class _Asked:
         found = (said for said in self._said if isinstance(said, AsOption))
         self._as = next(found, AsOption())
 
-    def option(self, flag: str, help_: str) -> Any:
-        low, high = self._as.bounds or self._bounds()
-        metavar = None if self._type is bool else _METAVARS.get(self._type, "TEXT")
-        return typer.Option(flag, help=help_, min=low, max=high, metavar=metavar)
-
     def parameter(self, *, partly: bool) -> inspect.Parameter:
         """
         :param partly: whether the option may be left out and has no default.
@@ -141,7 +131,10 @@ class _Asked:
             # typer does not show the default of an option that may be left out
             shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
             text += f" Default: {shown}."
-        option = self.option(self._as.flag or flag, text)
+        low, high = self._as.bounds or self._bounds()
+        metavar = None if self._type is bool else _METAVARS.get(self._type, "TEXT")
+        flag = self._as.flag or flag
+        option = typer.Option(flag, help=text, min=low, max=high, metavar=metavar)
         left_out = partly or not self._is_plain
         default = None if left_out else self._field.get_default(call_default_factory=True)
         if is_required and not partly:

@@ -9,12 +9,11 @@ from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
-from agent.commands.options import JsonAtEndOption, option_of, takes
+from agent.commands.options import JsonAtEndOption, takes
 from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan, check_calibratable
 from agent.search.experiment import RetryFailed
 from agent.search.stopping import Goal
-from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign
 from agent.workbench.console import answer, print_lines
 from agent.workbench.experiments import experiment
@@ -50,11 +49,11 @@ def calibrate(
     campaign: CampaignOption = None,
     menu: Annotated[
         str | None,
-        option_of(CampaignSettings, "menu", "--menu", "Menu of a campaign that has not begun."),
+        typer.Option("--menu", metavar="TEXT", help="Menu of a campaign that has not begun."),
     ] = None,
     seeds: Annotated[
         int | None,
-        option_of(CampaignSettings, "baseline_seeds", "--seeds", "Seeds of the baseline in total."),
+        typer.Option("--seeds", min=2, metavar="N", help="Seeds of the baseline in total."),
     ] = None,
     fidelity: Annotated[
         bool, typer.Option("--fidelity", help="Measure how well short runs rank configs.")
@@ -127,8 +126,18 @@ def report(found: Calibrated) -> Iterator[Text]:
             f"{metric.name:<36} {metric.spearman!s:<20} "
             f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
         )
-    for text in _left_out(found):
-        yield Text(text, style="dim")
+    left_out = (
+        (found.nonfinite, "became non-finite in a long run and ranks last"),
+        (found.left_out, "more ran out of memory or time, or crashed, and is left out"),
+    )
+    for count, what in left_out:
+        if count:
+            yield Text(f"{counted(count, 'config')} {what}", style="dim")
+    if found.long_runs:
+        yield Text(
+            f"one long run ranks as the mean of the others does: Spearman {found.long_runs}",
+            style="dim",
+        )
     if found.advised is None:
         yield Text(
             "no other proxy metric ranks surely better than the campaign's own (by an "
@@ -140,15 +149,3 @@ def report(found: Calibrated) -> Iterator[Text]:
             "so (loop --set horizon_steps=…, average=… or cooldown_steps=…)",
             style="green",
         )
-
-
-def _left_out(found: Calibrated) -> Iterator[str]:
-    if found.nonfinite:
-        yield f"{counted(found.nonfinite, 'config')} became non-finite in a long run and ranks last"
-    if found.left_out:
-        yield (
-            f"{counted(found.left_out, 'config')} more ran out of memory or time, or crashed, and "
-            "is left out"
-        )
-    if found.long_runs:
-        yield f"one long run ranks as the mean of the others does: Spearman {found.long_runs}"

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -131,7 +132,7 @@ def glance(follower: Follower) -> Glance:
     )
 
 
-RUNNING, TROUBLE, AT_REST = 0, 1, 3
+TROUBLE, AT_REST = 1, 3
 WATCH_S = 2.0
 _STYLES = {"running": "green", "paused": "yellow", "at rest": "", "in trouble": "red"}
 
@@ -161,36 +162,24 @@ def status(
             f"there is no campaign in or below {where}; choose another folder, or start one with: "
             "autoresearch loop"
         )
-    with gc_paused():
-        seen = [glance(one) for one in followers]
-        if not watch:
-            followers.clear()  # or a collection would scan every config once more
-    if watch and not as_json:
-        with Live(Group(*_texts(seen)), auto_refresh=False, console=Console()) as live:
-            while _code(seen) == RUNNING:
-                time.sleep(WATCH_S)
+    live = Live(auto_refresh=False, console=Console()) if watch and not as_json else None
+    with live or nullcontext():
+        while True:
+            with gc_paused():
                 seen = [glance(one) for one in followers]
-                live.update(Group(*_texts(seen)), refresh=True)
-    else:
-        _print(seen, as_json=as_json)
-        while watch and _code(seen) == RUNNING:
+                if not watch:
+                    followers.clear()  # or a collection would scan every config once more
+            texts = [Text(str(one), style=_STYLES[one.state]) for one in seen]
+            if live is not None:
+                live.update(Group(*texts), refresh=True)
+            else:
+                fields = [one.model_dump(mode="json", exclude={"measure"}) for one in seen]
+                answer(fields, texts, as_json=as_json)
+            states = {one.state for one in seen}
+            if "in trouble" in states:
+                raise typer.Exit(TROUBLE)
+            if not states & {"running", "paused"}:
+                raise typer.Exit(AT_REST)
+            if not watch:
+                return
             time.sleep(WATCH_S)
-            seen = [glance(one) for one in followers]
-            _print(seen, as_json=as_json)
-    raise typer.Exit(_code(seen))
-
-
-def _code(seen: list[Glance]) -> int:
-    states = {one.state for one in seen}
-    if "in trouble" in states:
-        return TROUBLE
-    return RUNNING if states & {"running", "paused"} else AT_REST
-
-
-def _texts(seen: list[Glance]) -> list[Text]:
-    return [Text(str(one), style=_STYLES[one.state]) for one in seen]
-
-
-def _print(seen: list[Glance], *, as_json: bool) -> None:
-    fields = [one.model_dump(mode="json", exclude={"measure"}) for one in seen]
-    answer(fields, _texts(seen), as_json=as_json)

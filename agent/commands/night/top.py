@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Board: TypeAlias = tuple[dict[str, Any], list[RenderableType]]
 """JSON fields and lines; a terminal wraps those in a group, and no others."""
+_CODE_STYLES = {"-": "red", "+": "green"}
 AGAINST_BASELINE = (
     "against the baseline as believed, ± half its 95 % interval, "
     "* better by all of its 99 % interval"
@@ -85,10 +86,7 @@ def own_board(directory: Path, k: int) -> Board:
     found = [row.found for row in results.newest(ConfirmedRow)]
     calibrated = next((row.found for row in results.newest(CalibratedRow, 1)), None)
     measure = row.measured_in if row else BPB
-    fresh = [latest_of(found).get(entry.config_hash) for entry in ranked]
-    differences = [difference(entry.config, baseline) for entry in ranked]
-    before = baseline.said if baseline else {}
-    diffs = [code_diffs(entry.config, before) if baseline else {} for entry in ranked]
+    configs, places, notes = _entries(ranked, latest_of(found), baseline, measure)
     fields = {
         "unit": measure.unit,
         "direction": measure.direction,
@@ -96,64 +94,53 @@ def own_board(directory: Path, k: int) -> Board:
         "sigma_dof": noise.dof if noise else None,
         "note": None,
         "left_out": [],
-        "configs": _configs(ranked, measure, differences, diffs, fresh),
+        "configs": configs,
         "unranked": dataclasses.asdict(unranked),
         "incumbent": incumbent,
         "ranking": fidelity_json(tested),
         "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
         "confirmed": found[0].model_dump(mode="json") if found else None,
     }
-    rows: list[Text] = []
-    notes = [Text("nothing measured yet")]
+    headline = _confirmed(found[0] if found else None, ranked, baseline)
+    rows = [Text(line, style="bold") for line in headline]
     if ranked:
-        headline = _confirmed(found[0] if found else None, ranked, baseline)
-        rows += [Text(line, style="bold") for line in headline]
-        rows += table(list(map(_place, ranked, differences, fresh)), measure)
-        legend = _legend(noise, measure, menu, few=few)
-        notes = [*_code_lines(diffs), Text(legend, style="dim")]
-    below = (str(unranked), _incumbent(row, ranked, incumbent) if row and ranked else None)
+        rows += table(places, measure)
+    legend = _legend(noise, measure, menu, few=few) if ranked else None
+    below = (legend, str(unranked), _incumbent(row, ranked, incumbent) if row and ranked else None)
     notes += [Text(line, style="dim") for line in below if line]
     fidelity = [*(fidelity_lines(tested) if tested else ())]
     if calibrated is not None:
         fidelity.append(f"fidelity  {calibrated.headline}")
+    if not ranked:
+        notes.insert(0, Text("nothing measured yet"))
     return fields, [*rows, *map(Group, notes), *fidelity]
 
 
-def _place(entry: Ranked, changed: Mapping[str, Any], said: ConfirmedConfig | None) -> Place:
-    described = changes_text(changed) or "the baseline itself"
-    return Place(entry, described, duration_text(entry.train_s), _fresh(said))
-
-
-def _configs(
-    ranked: list[Ranked],
+def _entries(
+    ranked: Sequence[Ranked],
+    fresh: Mapping[str, ConfirmedConfig],
+    baseline: AnyConfig | None,
     measure: Measure,
-    differences: Sequence[Mapping[str, Any]],
-    diffs: Sequence[Mapping[str, list[str]]],
-    fresh: Sequence[ConfirmedConfig | None],
-) -> list[dict[str, Any]]:
-    """Return the ranked configs as JSON."""
-    return [
-        entry.model_dump(mode="json")
-        | measure.fields(entry.objective, entry.objective_lo, entry.objective_hi)
-        | {
-            "rank": place,
-            "vs_baseline": versus,
-            "code": diff,
-            "confirmed": said.model_dump(mode="json") if said else None,
-        }
-        for place, (entry, versus, said, diff) in enumerate(
-            zip(ranked, differences, fresh, diffs, strict=True), start=1
-        )
-    ]
-
-
-def _code_lines(diffs: list[dict[str, list[str]]]) -> Iterator[Text]:
-    """Yield the diffs of each config, with a heading that names its rank."""
-    for place, changed in enumerate(diffs, start=1):
-        for name, lines in changed.items():
-            yield Text(f"{place:>3} {name}")
-            for line in lines:
-                yield Text(f"    {line}", style={"-": "red", "+": "green"}.get(line[:1], ""))
+) -> tuple[list[dict[str, Any]], list[Place], list[Text]]:
+    """Return the ranked configs as JSON and as places, and lines on their changes of code."""
+    before = baseline.said if baseline else {}
+    configs: list[dict[str, Any]] = []
+    places: list[Place] = []
+    notes: list[Text] = []
+    for rank, entry in enumerate(ranked, start=1):
+        said = fresh.get(entry.config_hash)
+        changed = difference(entry.config, baseline)
+        code = code_diffs(entry.config, before) if baseline else {}
+        estimates = measure.fields(entry.objective, entry.objective_lo, entry.objective_hi)
+        confirmed = said.model_dump(mode="json") if said else None
+        more = {"rank": rank, "vs_baseline": changed, "code": code, "confirmed": confirmed}
+        configs.append(entry.model_dump(mode="json") | estimates | more)
+        described = changes_text(changed) or "the baseline itself"
+        places.append(Place(entry, described, duration_text(entry.train_s), _fresh(said)))
+        for name, lines in code.items():
+            notes.append(Text(f"{rank:>3} {name}"))
+            notes += (Text(f"    {line}", _CODE_STYLES.get(line[:1], "")) for line in lines)
+    return configs, places, notes
 
 
 def _confirmed(

@@ -81,28 +81,16 @@ def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
 
 
 Form: TypeAlias = Literal["optuna", "csv", "parquet", "mlflow", "chat-jsonl", "jsonl"]
-FILES: dict[Form, str] = {
-    "optuna": "optuna.sqlite",
-    "csv": "trials.csv",
-    "parquet": "trials.parquet",
-    "mlflow": "mlflow.sqlite",
-    "chat-jsonl": "chat.jsonl",
-    "jsonl": JOURNAL_FILE,
+_FORMS: dict[Form, tuple[str, str, str | None]] = {
+    "optuna": ("optuna.sqlite", "optuna_study:export_optuna", "optuna-dashboard"),
+    "csv": ("trials.csv", "base:export_csv", None),
+    "parquet": ("trials.parquet", "base:export_parquet", None),
+    "mlflow": ("mlflow.sqlite", "base:export_mlflow", "mlflow ui --backend-store-uri"),
+    "chat-jsonl": ("chat.jsonl", "chat:export_chat", None),
+    "jsonl": (JOURNAL_FILE, "base:export_jsonl", None),
 }
-_EXPORTS: dict[Form, str] = {
-    "optuna": "optuna_study:export_optuna",
-    "csv": "base:export_csv",
-    "parquet": "base:export_parquet",
-    "mlflow": "base:export_mlflow",
-    "chat-jsonl": "chat:export_chat",
-    "jsonl": "base:export_jsonl",
-}
-"""Module and function of each form, loaded when used: each needs a library of its own."""
-_VIEWERS: dict[Form, str] = {
-    "optuna": "optuna-dashboard",
-    "mlflow": "mlflow ui --backend-store-uri",
-}
-"""Commands of other programs that show an export at an address."""
+"""Each form's usual file, its module and function, which are loaded when used because each needs a
+library of its own, and the command of another program that shows it at an address."""
 
 
 class Asked(Frozen):
@@ -132,17 +120,18 @@ def export(
 ) -> None:
     """Write a campaign as an Optuna study, table, MLflow or chat data."""
     directory = existing_campaign(campaign)
-    where = asked.out or str(directory / EXPORT_DIR / FILES[asked.to])
+    usual_name, place, viewer = _FORMS[asked.to]
+    where = asked.out or str(directory / EXPORT_DIR / usual_name)
     own = {directory / name for name in (JOURNAL_FILE, HISTORY_FILE, SETTINGS_FILE)}
     if Path(where).resolve() in {path.resolve() for path in own}:
         raise FormatError(f"{where} is a file of the campaign itself; choose another with --out")
-    module, name = _EXPORTS[asked.to].split(":")
+    module, name = place.split(":")
     write = getattr(import_module(f"agent.exports.{module}"), name)
     if asked.to == "chat-jsonl":
         write = partial(write, accepted_only=asked.accepted_only)
     exported: Exported = write(directory, where)
     lines = [f"{exported.count} {exported.of} written to {exported.where}", *exported.notes]
-    if viewer := _VIEWERS.get(asked.to):
+    if viewer is not None:
         address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
         lines.append(f"look with {viewer} {shlex.quote(address)}")
     answer(asdict(exported), lines, as_json=as_json)
