@@ -20,38 +20,21 @@ from trainer.spec import Budget, CurvePoint, TrialOk
 from trajectory.report.iterations import merged
 from trajectory.rows import IterationRow, Row
 
-HIGH: dict[str, Any] = {
-    "val_bpb": 1e40,
-    "val_bits_per_token": 1e40,
-    "val_bytes": 2**53 - 1,
-    "val_tokens": 2**53 - 1,
-    "train_loss_first": 3.5e38,
-    "train_loss_last": 3.5e38,
-    "params": 2**53 - 1,
-    "step_ms": 1e15,
-    "tokens_per_s": 1e15,
-    "train_s": 1e9,
-    "eval_s": 1e9,
-    "setup_s": 1e9,
-    "peak_mem_gib": 1e9,
-    "energy_wh": 1e12,
-}
-LOW: dict[str, Any] = {
-    "val_bpb": 1e-12,
-    "val_bits_per_token": 1e-12,
-    "val_bytes": 1,
-    "val_tokens": 1,
-    "train_loss_first": -1e-3,
-    "train_loss_last": -1e-3,
-    "params": 1,
-    "step_ms": 1e-12,
-    "tokens_per_s": 1e-12,
-    "train_s": 0.0,
-    "eval_s": 0.0,
-    "setup_s": 0.0,
-    "peak_mem_gib": 0.0,
-    "energy_wh": 0.0,
-}
+COUNTS = ("val_bytes", "val_tokens", "params")
+LOSSES = ("train_loss_first", "train_loss_last")
+BITS = ("val_bpb", "val_bits_per_token")
+SPEEDS = ("step_ms", "tokens_per_s")
+AMOUNTS = ("train_s", "eval_s", "setup_s", "peak_mem_gib", "energy_wh")
+KINDS = (BITS, COUNTS, LOSSES, SPEEDS, AMOUNTS)
+
+
+def all_of(*values: float) -> dict[str, Any]:
+    """Return the same value for all fields of a kind."""
+    return {name: value for names, value in zip(KINDS, values, strict=True) for name in names}
+
+
+HIGH = all_of(1e40, 2**53 - 1, 3.5e38, 1e15, 1e9)
+LOW = all_of(1e-12, 1, -1e-3, 1e-12, 0.0)
 
 
 def with_lies(rows: list[Row], every: int, lies: dict[str, Any]) -> list[Row]:

@@ -4,6 +4,7 @@ import math
 import random
 import re
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,27 +22,13 @@ NOISE = Noise(sigma=0.05, dof=20, sigma_d=0.06)
 def judged(
     candidate: list[float], reference: list[float], rules: Rules | None = None
 ) -> Assessment:
-    return assess(
-        dict(enumerate(candidate)),
-        dict(enumerate(reference)),
-        NOISE,
-        rules or Rules(),
-        reference_hash="ref",
-    )
-
-
-def decided(candidate: list[float], reference: list[float], rules: Rules | None = None) -> Decision:
-    decision = judged(candidate, reference, rules)
-    assert isinstance(decision, Decision)
-    return decision
-
-
-def races_on(candidate: list[float], reference: list[float], rules: Rules | None = None) -> bool:
-    return isinstance(judged(candidate, reference, rules), Undecided)
+    pairs = dict(enumerate(candidate)), dict(enumerate(reference))
+    return assess(*pairs, NOISE, rules or Rules(), reference_hash="ref")
 
 
 def test_numbers_are_those_of_the_paired_differences() -> None:
-    decision = decided([4.0, 4.1, 3.9, 4.0], [4.2, 4.1, 4.2, 4.1])
+    decision = judged([4.0, 4.1, 3.9, 4.0], [4.2, 4.1, 4.2, 4.1])
+    assert isinstance(decision, Decision)
     assert decision.pairs == 4
     assert decision.delta == pytest.approx(fmean([-0.2, 0.0, -0.3, -0.1]))
     assert decision.stderr == pytest.approx(0.06 / 2)
@@ -59,38 +46,28 @@ def test_only_common_seeds_count() -> None:
     assert assessment.seen.delta == pytest.approx(-0.1)
 
 
-def test_a_worse_candidate_is_discarded_after_one_run() -> None:
-    assert decided([4.12], [4.09]).action == "discard"
-
-
-def test_the_first_pair_has_a_bar_of_its_own() -> None:
-    for rules in (Rules(), Rules(z_keep=3.5), Rules(max_runs=2)):
-        assert decided([4.10], [4.09], rules).action == "discard"
-        assert races_on([4.09], [4.09], rules)
-    assert races_on([4.12], [4.09], Rules(early_stopping_threshold=0.6))
-    assert decided([4.08], [4.09], Rules(early_stopping_threshold=-0.3)).action == "discard"
-
-
-def test_a_promising_one_races_on_however_lucky_its_first_run_was() -> None:
-    assert races_on([3.0], [4.0])
-
-
-def test_an_obvious_gain_is_kept_at_the_second_pair() -> None:
-    assert decided([3.8, 3.8], [4.0, 4.0]).action == "keep"
-
-
-def test_a_gain_at_the_bar_needs_the_whole_race() -> None:
-    assert races_on([3.93, 3.93], [4.0, 4.0])
-    assert decided([3.93] * 4, [4.0] * 4).action == "keep"
-
-
-def test_a_gain_short_of_the_bar_at_the_last_pair_is_discarded() -> None:
-    # z = 0.03 / (0.06 / 2) = 1.0
-    assert decided([3.97] * 4, [4.0] * 4).action == "discard"
-
-
-def test_z_keep_zero_still_never_keeps_what_is_not_better() -> None:
-    assert decided([4.0] * 4, [4.0] * 4, Rules(z_keep=0.0)).action == "discard"
+@pytest.mark.parametrize(
+    ("candidate", "reference", "rules", "action"),
+    [
+        # A first pair has a bar of its own, whatever the rules of a keep are.
+        ([4.12], [4.09], {}, "discard"),
+        *[([4.10], [4.09], rules, "discard") for rules in ({}, {"z_keep": 3.5}, {"max_runs": 2})],
+        *[([4.09], [4.09], rules, None) for rules in ({}, {"z_keep": 3.5}, {"max_runs": 2})],
+        ([4.12], [4.09], {"early_stopping_threshold": 0.6}, None),
+        ([4.08], [4.09], {"early_stopping_threshold": -0.3}, "discard"),
+        ([3.0], [4.0], {}, None),  # however lucky its first run was
+        ([3.8, 3.8], [4.0, 4.0], {}, "keep"),  # an obvious gain
+        ([3.93, 3.93], [4.0, 4.0], {}, None),  # a gain at the bar needs the whole race
+        ([3.93] * 4, [4.0] * 4, {}, "keep"),
+        ([3.97] * 4, [4.0] * 4, {}, "discard"),  # z = 0.03 / (0.06 / 2) = 1.0
+        ([4.0] * 4, [4.0] * 4, {"z_keep": 0.0}, "discard"),
+    ],
+)
+def test_a_race_ends_when_enough_is_known(
+    candidate: list[float], reference: list[float], rules: dict[str, Any], action: str | None
+) -> None:
+    assessment = judged(candidate, reference, Rules(**rules))
+    assert getattr(assessment, "action", None) == action
 
 
 def test_what_is_undecided_is_not_told_as_if_it_were_decided() -> None:

@@ -19,7 +19,7 @@ from tests.support.openai_server import OpenAIServer, refuses, says
 from tests.support.rows import iteration_row
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
-from trajectory.proposals import Proposal, ProposerRecord
+from trajectory.proposals import Proposal
 from trajectory.rows import dump_row, parse_row
 
 QUICK = Patience(timeout_s=2, deadline_s=2, wait=lambda _: 0.01)
@@ -63,50 +63,29 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     return MEMORIES[request.param]()
 
 
-def test_an_offer_passes_the_rails(make: Callable[[], Proposer], memory: Memory) -> None:
-    checked = RAILS.check(make().propose(memory).raw, memory.reference, memory.evidence.configs)
-    assert checked.verdict.allowed, checked.verdict.why
+def state(memory: Memory) -> object:
+    evidence = memory.evidence
+    scores = [(one.config_hash, dict(one.scores)) for one in evidence.configs.values()]
+    return (memory.reference, memory.iter, evidence.tally.iterations, scores)
 
 
-def test_an_offer_follows_from_the_memory_alone(
+def test_an_offer_follows_from_the_memory_alone_and_passes_the_rails(
     make: Callable[[], Proposer], memory: Memory
 ) -> None:
+    before = state(memory)
     proposer = make()
-    first = proposer.propose(memory).raw
-    assert proposer.propose(memory).raw == first
-    assert make().propose(memory).raw == first
-
-
-def test_the_memory_is_left_as_it_was(make: Callable[[], Proposer], memory: Memory) -> None:
-    def state() -> object:
-        evidence = memory.evidence
-        return (
-            memory.reference,
-            memory.iter,
-            evidence.tally.iterations,
-            [(one.config_hash, dict(one.scores)) for one in evidence.configs.values()],
-        )
-
-    before = state()
-    make().propose(memory)
-    assert state() == before
-
-
-def test_the_record_says_who_and_survives_the_journal(
-    make: Callable[[], Proposer], memory: Memory
-) -> None:
-    record = make().propose(memory).record
-    assert isinstance(record, ProposerRecord)
-    assert record.kind in KINDS
-    assert record.latency_s >= 0
-    row = iteration_row(memory.iter, None, proposer=record)
-    assert parse_row(dump_row(row)) == row
-
-
-def test_a_proposal_is_read_from_the_offer(make: Callable[[], Proposer], memory: Memory) -> None:
-    proposal = Proposal.model_validate(json.loads(make().propose(memory).raw))
+    offer = proposer.propose(memory)
+    assert proposer.propose(memory).raw == make().propose(memory).raw == offer.raw
+    assert state(memory) == before
+    verdict = RAILS.check(offer.raw, memory.reference, memory.evidence.configs).verdict
+    assert verdict.allowed, verdict.why
+    proposal = Proposal.model_validate(json.loads(offer.raw))
     assert 1 <= len(proposal.changes) <= memory.max_changes
     assert 0 < len(proposal.reason) <= 500
+    assert offer.record.kind in KINDS
+    assert offer.record.latency_s >= 0
+    row = iteration_row(memory.iter, None, proposer=offer.record)
+    assert parse_row(dump_row(row)) == row
 
 
 def test_what_ends_a_turn_is_a_proposer_error() -> None:

@@ -10,13 +10,7 @@ import pynvml
 import pytest
 
 from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
-from trainer.telemetry import (
-    NoTelemetry,
-    Sample,
-    Sampler,
-    Telemetry,
-    choose_telemetry,
-)
+from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, choose_telemetry
 from trainer.telemetry.sample import MEASURED
 
 
@@ -59,28 +53,18 @@ def telemetry(request: pytest.FixtureRequest) -> Telemetry:
     return MAKERS[request.param]()
 
 
-def samples(telemetry: Telemetry, count: int = 3) -> list[Sample]:
-    return [telemetry.sample() for _ in range(count)]
-
-
-def test_it_says_in_a_clause_what_it_looks_at(telemetry: Telemetry) -> None:
-    assert telemetry.description
-    assert "\n" not in telemetry.description
-    assert not telemetry.description.endswith(".")
-
-
-def test_a_sample_is_of_the_moment_it_was_asked_for(telemetry: Telemetry) -> None:
+def test_samples_are_of_their_moment_in_the_units_of_their_names(telemetry: Telemetry) -> None:
+    said = telemetry.description
+    assert said and "\n" not in said and not said.endswith(".")
     asked_s, asked_at = time.monotonic(), datetime.now(UTC)
-    for sample in samples(telemetry):
+    found = []
+    for _ in range(3):
+        found.append(sample := telemetry.sample())
         assert asked_s <= sample.monotonic_s <= time.monotonic()
         at = datetime.fromisoformat(sample.at)
         assert at.utcoffset() == timedelta(0)
         assert asked_at - timedelta(milliseconds=1) <= at <= datetime.now(UTC)
         asked_s = sample.monotonic_s
-
-
-def test_numbers_are_in_the_units_of_their_names(telemetry: Telemetry) -> None:
-    for sample in samples(telemetry):
         for field in fields(Sample):
             value = getattr(sample, field.name)
             if field.name in MEASURED and isinstance(value, int | float):
@@ -90,26 +74,11 @@ def test_numbers_are_in_the_units_of_their_names(telemetry: Telemetry) -> None:
             assert sample.mem_used_gib <= sample.mem_total_gib < 1 << 16
         assert sample.energy_mj is None or isinstance(sample.energy_mj, int)
         assert sample.throttle_reasons is None or isinstance(sample.throttle_reasons, tuple)
-
-
-def test_the_energy_counter_never_falls(telemetry: Telemetry) -> None:
-    counted = [s.energy_mj for s in samples(telemetry) if s.energy_mj is not None]
-    assert counted == sorted(counted)
-    assert len(set(counted)) == len(counted), "it counts"
-
-
-def test_what_nothing_answers_is_none_and_not_nought(telemetry: Telemetry) -> None:
-    if telemetry.description.startswith("none: "):
-        assert all(sample.blank for sample in samples(telemetry))
-
-
-def test_what_is_lost_stays_lost(telemetry: Telemetry) -> None:
-    answers = [not sample.blank for sample in samples(telemetry)]
-    assert answers == sorted(answers, reverse=True)
-
-
-def test_it_is_closed_whatever_has_become_of_it(telemetry: Telemetry) -> None:
-    samples(telemetry)
+    counted = [sample.energy_mj for sample in found if sample.energy_mj is not None]
+    assert counted == sorted(set(counted)), "the energy counter never falls"
+    answers = [not sample.blank for sample in found]
+    assert answers == sorted(answers, reverse=True), "what is lost stays lost"
+    assert not any(answers) or not said.startswith("none: ")
     telemetry.close()
 
 

@@ -13,7 +13,8 @@ from agent.search.trial import Watcher, Watchers
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
-from trainer.spec import CurvePoint, Place, TrialSpec
+from tests.support.trials import trial_spec
+from trainer.spec import CurvePoint, Place
 
 ROW = iteration_row(1, None)
 POINT = CurvePoint(step=1, tokens=64, loss=5.0, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
@@ -71,29 +72,19 @@ def test_one_that_raises_is_given_up_with_what_it_said(
     logger.close()
 
 
-def test_one_that_hangs_never_makes_the_loop_wait() -> None:
-    never = threading.Event()
-    logger = BackgroundLogger("x", lambda: Fake(on_log=never.wait), queue_events=50)
-    for _ in range(1000):  # would block forever if the loop waited for the logger
-        logger.log(ROW)
-    assert logger.trouble is not None
-    assert "50 events behind" in logger.trouble
-    logger.close()
-    never.set()
-
-
-@pytest.mark.parametrize("hangs", ["on opening", "at the end"])
-def test_one_that_hangs_is_left_behind(hangs: str) -> None:
+@pytest.mark.parametrize(("hangs", "events"), [("opening", 2), ("logging", 1000), ("closing", 2)])
+def test_one_that_hangs_never_makes_the_loop_wait(hangs: str, events: int) -> None:
     never = threading.Event()
 
     def opener() -> RunLogger:
-        if hangs == "on opening":
+        if hangs == "opening":
             never.wait()
-        return Fake(on_close=never.wait)
+        return Fake(**{"on_log" if hangs == "logging" else "on_close": never.wait})
 
-    logger = BackgroundLogger("x", opener, queue_events=2)
-    for _ in range(2):
+    logger = BackgroundLogger("x", opener, queue_events=50)
+    for _ in range(events):  # would block forever if the loop waited for the logger
         logger.log(ROW)
+    assert (logger.trouble is not None) == (hangs == "logging"), "it is too many events behind"
     logger.close(0.05)
     assert logger.trouble is not None
     never.set()
@@ -112,14 +103,11 @@ def test_what_hangs_at_the_end_does_not_keep_another_from_finishing() -> None:
 
 def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
     fine, display, troubles = Fake(), Mock(spec=Watcher), list[str]()
-    loggers = [
-        BackgroundLogger("fine", lambda: fine),
-        BackgroundLogger("broken", broken_opener),
-    ]
+    loggers = [BackgroundLogger("fine", lambda: fine), BackgroundLogger("broken", broken_opener)]
     logging = LoggingWatcher(loggers, troubles.append)
     watcher = Watchers(display, logging)
     of = config()
-    spec = TrialSpec(trial_id="t000007", config=of, seed=0, corpus_dir="/c", corpus_sha256="0" * 64)
+    spec = trial_spec(trial_id="t000007", config=of)
     record = trial(7, of, 0, ok(3.5))
     baseline = baseline_row(1, 3.5, 0)
     watcher.baseline_measured(baseline)
@@ -133,22 +121,13 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
     watcher.iteration_ended(ROW)
     watcher.iteration_ended(ROW)
     logging.close()
-    assert fine.seen == [
-        baseline,
-        TrialBegan(spec, "candidate"),
-        TrialPoint("t000007", POINT),
-        record,
-        ROW,
-        ROW,
-    ]
+    trial_events = TrialBegan(spec, "candidate"), TrialPoint("t000007", POINT), record
+    assert fine.seen == [baseline, *trial_events, ROW, ROW]
     assert len(troubles) == 1
     assert "--log broken" in troubles[0]
     expected = "baseline_measured proposing trial_started trial_placed trial_point trial_ended note"
-    assert [call[0] for call in display.method_calls] == [
-        *expected.split(),
-        "iteration_ended",
-        "iteration_ended",
-    ]
+    calls = [call[0] for call in display.method_calls]
+    assert calls == [*expected.split(), "iteration_ended", "iteration_ended"]
 
 
 def test_what_log_may_say() -> None:

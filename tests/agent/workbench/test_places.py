@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import autoresearch
 from agent.workbench.places import default_campaign, existing_campaign, say_if_new
 from autoresearch.errors import CampaignError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
@@ -13,6 +14,8 @@ from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
 def test_a_directory_without_a_campaign_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CampaignError):
         existing_campaign(tmp_path / "missing")
+    with pytest.raises(CampaignError):
+        autoresearch.open_campaign(tmp_path)
 
 
 def test_the_campaign_written_last_is_meant(
