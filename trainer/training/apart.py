@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 import torch
 from pydantic import Field, ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import SCRATCH_DIR
@@ -25,17 +25,7 @@ from trainer.isolation.outcome import TrialError
 from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels
-from trainer.training.running import (
-    TrainingReport,
-    built,
-    make_code,
-    open_trial_corpus,
-    prepared,
-    train_model,
-    trial_ok,
-)
-from trainer.training.schedule import Tokens
-from trainer.training.scoring import check_texts, score_heldout, score_texts
+from trainer.training.running import Run, TrainingReport
 
 Phase: TypeAlias = Literal["whole", "train", "score"]
 _HANDOVER = "trained.json"
@@ -62,20 +52,18 @@ def leave(trial_dir: Path, measure: Callable[[], TrainingReport | TrialFailed]) 
 
 def train_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrainingReport:
     """Train, and leave the weights to score in the trial's scratch directory."""
-    device, backend = prepared(spec)
-    corpus = open_trial_corpus(spec, heldout=False)
-    model, batches = built(spec, backend, corpus, device)
-    make_code(spec, model, batches(1))
+    run = Run(spec, heldout=False)
     scratch = trial_dir / SCRATCH_DIR
-    checkpoints = _KeptCheckpoints(model, corpus, spec)
-    checkpoints.scratch = scratch
-    setup_s = max(0.0, time.monotonic() - born)
-    with checking_kernels(model, batches):
-        trained = train_model(spec, trial_dir, model, batches, checkpoints)
-    report = TrainingReport.of(trained, device, setup_s)
+    checkpoints = Checkpoints(
+        run.model, spec, lambda place, _: _save(run.model, scratch / f"checkpoint-{place}")
+    )
+    setup_s = run.set_up(born)
+    with checking_kernels(run.model, run.batches):
+        trained = run.train(trial_dir, checkpoints.after)
+    report = run.report(trained, setup_s)
     with checkpoints.weights(Checkpoint(average=spec.average)):
-        _save(model, scratch / "weights")
-    checkpoints.at_the_end(trained.steps)
+        _save(run.model, scratch / "weights")
+    checkpoints.visit(trained.steps)
     return report
 
 
@@ -85,82 +73,44 @@ def score_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
     :raises AutoresearchError: if that half failed for another reason than its config.
     """
     scratch = trial_dir / SCRATCH_DIR
-    report = _handed_over(scratch / _HANDOVER)
-    if not isinstance(report, TrainingReport):
-        return report
-    device, backend = prepared(spec)
-    corpus = open_trial_corpus(spec)
-    check_texts(spec)
-    model, _ = built(spec, backend, corpus, device)
-    began = time.perf_counter()
-    _load(model, scratch / "weights")
-    if spec.gpt.code:
-        exact, checked = spec, model
-        if spec.gpt.precision == "fp8":
-            # Products in fp8 are scaled by the largest number of a whole tensor: every logit moves
-            # a little with a later token.
-            config = spec.gpt.model_copy(update={"precision": "bf16"})
-            exact = spec.model_copy(update={"config": config})
-            checked, _ = built(exact, backend, corpus, device)
-            _load(checked, scratch / "weights")
-        check_causality(checked, stream_windows(corpus.heldout, exact.gpt.seq_len), exact.gpt)
-    heldout = score_heldout(model, corpus, spec, report.steps)
-    texts = tuple(score_texts(model, corpus, spec, report.steps))
-    bpbs = []
-    for place in range(len(spec.checkpoints)):
-        _load(model, scratch / f"checkpoint-{place}")
-        scored = score_heldout(model, corpus, spec, report.steps)
-        bpbs.append(scored.bits_per_byte(corpus.info.heldout_bytes))
-    return trial_ok(
-        spec,
-        corpus,
-        report,
-        heldout,
-        device,
-        texts=texts,
-        checkpoints_bpb=tuple(bpbs),
-        eval_s=time.perf_counter() - began,
-    )
-
-
-class _KeptCheckpoints(Checkpoints):
-    """Saves the weights of each checkpoint where :class:`Checkpoints` would score them."""
-
-    scratch: Path
-
-    def _score(self, step: int) -> None:
-        for place, checkpoint in enumerate(self._spec.checkpoints):
-            if self._step(checkpoint) == step:
-                with self.weights(checkpoint):
-                    _save(self._model, self.scratch / f"checkpoint-{place}")
-
-    def at_the_end(self, step: int) -> tuple[float, ...]:
-        """Save the last step's checkpoints."""
-        self._score(step)
-        return ()
-
-
-def stream_windows(tokens: Tokens, seq_len: int) -> Tensor:
-    """Return a few windows of a text, spread over it."""
-    length = min(seq_len, _MOST_CHECKED_TOKENS)
-    starts = np.linspace(0, len(tokens) - length, _CHECKED_WINDOWS).astype(int)
-    return torch.from_numpy(np.stack([tokens[at : at + length] for at in starts]).astype(np.int64))
-
-
-def _handed_over(path: Path) -> TrainingReport | TrialFailed:
-    """Return what the training half left, as input that is not trusted.
-
-    :raises AutoresearchError: the error that it met.
-    """
-    with path.open("rb") as file:
+    with (scratch / _HANDOVER).open("rb") as file:
         data = file.read(_MOST_BYTES)
     try:
-        outcome = _Handover.model_validate_json(data).outcome
+        report = _Handover.model_validate_json(data).outcome
     except ValidationError as error:
         raise CodeFailed(f"the training process left no report ({explain(error):.200})") from error
-    if isinstance(outcome, TrialError):
-        raise outcome.as_exception()
-    return outcome
+    if isinstance(report, TrialError):
+        raise report.as_exception()
+    if isinstance(report, TrialFailed):
+        return report
+    run = Run(spec)
+    began = time.perf_counter()
+    _load(run.model, scratch / "weights")
+    if spec.gpt.code:
+        _check_causality(run, scratch / "weights")
+    scored = run.scored(report.steps)
+    bpbs = []
+    for place in range(len(spec.checkpoints)):
+        _load(run.model, scratch / f"checkpoint-{place}")
+        bpbs.append(run.heldout_bpb(report.steps))
+    return run.result(report, scored, tuple(bpbs), time.perf_counter() - began)
+
+
+def _check_causality(run: Run, weights: Path) -> None:
+    """Check the trained weights on a few windows, spread over the held-out text.
+
+    Products in fp8 are scaled by the largest number of a whole tensor: every logit moves a little
+    with a later token. So such a config is checked in bf16.
+    """
+    config, model, text = run.spec.gpt, run.model, run.corpus.heldout
+    if config.precision == "fp8":
+        config = config.model_copy(update={"precision": "bf16"})
+        model = run.build(config)
+        _load(model, weights)
+    length = min(config.seq_len, _MOST_CHECKED_TOKENS)
+    starts = np.linspace(0, len(text) - length, _CHECKED_WINDOWS).astype(int)
+    windows = np.stack([text[at : at + length] for at in starts]).astype(np.int64)
+    check_causality(model, torch.from_numpy(windows), config)
 
 
 def _save(model: nn.Module, directory: Path) -> None:

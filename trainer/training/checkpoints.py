@@ -1,15 +1,12 @@
 """Score averaged weights, and weights from before the last step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from trainer.corpus import Corpus
 from trainer.spec import Averaging, Checkpoint, TrialSpec
-from trainer.training.scoring import score_heldout
 
 
 class RunningAverage:
@@ -59,49 +56,35 @@ class RunningAverage:
             parameter.copy_(weight)
 
 
-_Key: TypeAlias = tuple[Averaging, int | None]
-
-
 class Checkpoints:
     """The checkpoint evaluations that a spec requests besides that of its last weights.
 
-    Call it after every step: it updates the averages, and scores a checkpoint when its step comes.
+    ``visit`` is called with a checkpoint's place in the spec and its step, while the model has the
+    checkpoint's weights.
     """
 
-    def __init__(self, model: nn.Module, corpus: Corpus, spec: TrialSpec) -> None:
-        self._model, self._corpus, self._spec = model, corpus, spec
+    def __init__(
+        self, model: nn.Module, spec: TrialSpec, visit: Callable[[int, int], None]
+    ) -> None:
+        self._spec, self._visit = spec, visit
         self._last = spec.budget.steps(spec.config.tokens_per_step)
         asked = [Checkpoint(average=spec.average), *spec.checkpoints]
         keys = [key for checkpoint in asked if (key := self._key(checkpoint)) is not None]
         self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}
-        self._found: dict[int, float] = {}
-        """Bits per byte by the checkpoint's place in the spec."""
 
     def after(self, step: int) -> None:
-        """Update the averages, and score the checkpoints of this step.
-
-        :raises TrialStopped: if a loss is not finite.
-        """
+        """Update the averages, and visit the checkpoints of this step unless it is the last."""
         for average in self._averages.values():
             average.take(step)
         if step != self._last:
-            self._score(step)
+            self.visit(step)
 
-    def at_the_end(self, step: int) -> tuple[float, ...]:
-        """Score the last step's checkpoints; return all bits per byte in the spec's order.
-
-        :raises TrialStopped: if a loss is not finite.
-        """
-        self._score(step)
-        return tuple(self._found[place] for place in range(len(self._spec.checkpoints)))
-
-    def _score(self, step: int) -> None:
+    def visit(self, step: int) -> None:
+        """Visit the checkpoints of this step, after which training stands."""
         for place, checkpoint in enumerate(self._spec.checkpoints):
             if self._step(checkpoint) == step:
                 with self.weights(checkpoint):
-                    scored = score_heldout(self._model, self._corpus, self._spec, step)
-                self._model.train()
-                self._found[place] = scored.bits_per_byte(self._corpus.info.heldout_bytes)
+                    self._visit(place, step)
 
     def weights(self, checkpoint: Checkpoint) -> AbstractContextManager[None]:
         """Give the model a checkpoint's weights while the block runs; call it at its step."""
@@ -111,10 +94,9 @@ class Checkpoints:
     def _step(self, checkpoint: Checkpoint) -> int | None:
         return self._last if checkpoint.step is None else checkpoint.step
 
-    def _key(self, checkpoint: Checkpoint) -> _Key | None:
+    def _key(self, checkpoint: Checkpoint) -> tuple[Averaging, int | None] | None:
         """Return the key of a checkpoint's average; an exponential average serves all steps."""
-        if checkpoint.average is None:
+        average = checkpoint.average
+        if average is None:
             return None
-        return checkpoint.average, self._step(
-            checkpoint
-        ) if checkpoint.average.form == "lawa" else None
+        return average, self._step(checkpoint) if average.form == "lawa" else None

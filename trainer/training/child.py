@@ -26,18 +26,7 @@ from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.apart import Phase, leave, score_apart, train_apart
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels
-from trainer.training.running import (
-    TrainingReport,
-    built,
-    first_line,
-    make_code,
-    no_evidence,
-    open_trial_corpus,
-    prepared,
-    train_model,
-    trial_ok,
-)
-from trainer.training.scoring import check_texts, score_heldout, score_texts
+from trainer.training.running import Run, TrainingReport, first_line, no_evidence
 from trainer.training.train import TrialStopped
 
 Result = TypeVar("Result", bound=TrialOk | TrainingReport | TrialFailed)
@@ -64,7 +53,7 @@ def run_trial(
             return None
         if phase == "score":
             return _classified(spec, trial_dir, born, score_apart)
-        return _classified(spec, trial_dir, born, _measure)
+        return _classified(spec, trial_dir, born, _train_and_score)
     except OSError as error:
         raise refused_by_system(error, trial_dir) from error
 
@@ -101,61 +90,52 @@ def _classified(
     except AutoresearchError:
         raise
     except TrialStopped as stop:
-        return _failed(spec, TrialFailed(status=stop.status, message=str(stop), steps=stop.steps))
+        failure = TrialFailed(status=stop.status, message=str(stop), steps=stop.steps)
     except CodeFailed as error:
-        return _failed(spec, TrialFailed(status="crash", message=str(error)))
+        failure = TrialFailed(status="crash", message=str(error))
     except Exception as error:  # the process boundary: every other exception is a crash
         if isinstance(error, OSError) and error.errno in _MACHINERY_ERRNOS:
             raise
         traceback.print_exc()
+        curve = trial_dir / CURVE_FILE
         if is_out_of_memory(error, partial(free_device_bytes, torch.device(spec.device))):
             message = f"out of memory on {spec.device}: {first_line(error)}"
-            return _failed(spec, TrialFailed(status="oom", message=message))
-        if is_compiler_failure(error):
+            failure = TrialFailed(status="oom", message=message)
+        elif is_compiler_failure(error):
             what = "the blocks" if spec.compile else "the kernels of the torch backend"
             how = " or go without compile" if spec.compile else " and what `doctor` says"
             raise MachineryError(
                 f"{what} could not be compiled on this machine ({first_line(error)});"
                 f" see trainer.log,{how}"
             ) from error
-        curve = trial_dir / CURVE_FILE
-        has_trained = curve.is_file() and curve.stat().st_size > 0
-        if not has_trained and not spec.gpt.code:
+        elif not spec.gpt.code and not (curve.is_file() and curve.stat().st_size > 0):
             raise no_evidence(error) from error
-        message = f"the trainer crashed with {type(error).__name__}: {first_line(error)}"
-        return _failed(spec, TrialFailed(status="crash", message=message))
+        else:
+            message = f"the trainer crashed with {type(error).__name__}: {first_line(error)}"
+            failure = TrialFailed(status="crash", message=message)
+    peak = peak_mem_gib(torch.device(spec.device))
+    return failure.model_copy(update={"peak_mem_gib": peak})
 
 
-def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
-    device, backend = prepared(spec)
-    corpus = open_trial_corpus(spec)
-    check_texts(spec)
-    model, batches = built(spec, backend, corpus, device)
-    make_code(spec, model, batches(1))
-    checkpoints = Checkpoints(model, corpus, spec)
-    setup_s = max(0.0, time.monotonic() - born)
-    with checking_kernels(model, batches):
-        trained = train_model(spec, trial_dir, model, batches, checkpoints)
+def _train_and_score(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
+    run = Run(spec)
+    found: dict[int, float] = {}
+
+    def score(place: int, step: int) -> None:
+        found[place] = run.heldout_bpb(step)
+        run.model.train()
+
+    checkpoints = Checkpoints(run.model, spec, score)
+    setup_s = run.set_up(born)
+    with checking_kernels(run.model, run.batches):
+        trained = run.train(trial_dir, checkpoints.after)
         began = time.perf_counter()
         with checkpoints.weights(Checkpoint(average=spec.average)):
-            scored = score_heldout(model, corpus, spec, trained.steps)
-            texts = tuple(score_texts(model, corpus, spec, trained.steps))
-        checkpoints_bpb = checkpoints.at_the_end(trained.steps)
+            scored = run.scored(trained.steps)
+        checkpoints.visit(trained.steps)
     eval_s = time.perf_counter() - began
-    report = TrainingReport.of(trained, device, setup_s)
-    return trial_ok(
-        spec,
-        corpus,
-        report,
-        scored,
-        device,
-        texts=texts,
-        checkpoints_bpb=checkpoints_bpb,
-        eval_s=eval_s,
-    )
-
-
-# --- before the first step --------------------------------------------------------------------
+    bpbs = tuple(found[place] for place in range(len(spec.checkpoints)))
+    return run.result(run.report(trained, setup_s), scored, bpbs, eval_s)
 
 
 def born_at() -> float:
@@ -169,12 +149,3 @@ def born_at() -> float:
     except OSError:  # not on Linux
         age_s = time.time() - psutil.Process().create_time()
     return time.monotonic() - age_s
-
-
-# --- after it ---------------------------------------------------------------------------------
-
-
-def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:
-    """Add the trial's peak memory to a failure."""
-    peak = peak_mem_gib(torch.device(spec.device))
-    return failure.model_copy(update={"peak_mem_gib": peak})

@@ -28,7 +28,7 @@ from trainer.spec import (
     parse_result,
 )
 from trainer.training.child import born_at, refused_by_system, run_trial
-from trainer.training.running import _load_kernels
+from trainer.training.running import make_code
 
 
 @pytest.fixture
@@ -257,4 +257,4 @@ def test_kernels_that_do_not_load_are_no_evidence(corpus: Corpus) -> None:
 
     tokens_BT = torch.zeros(1, 16, dtype=torch.int64)
     with pytest.raises(MachineryError):
-        _load_kernels(tiny_spec(corpus), Broken(), (tokens_BT, tokens_BT))
+        make_code(tiny_spec(corpus, device="cuda"), Broken(), (tokens_BT, tokens_BT))
