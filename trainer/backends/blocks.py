@@ -90,6 +90,10 @@ HeadNorm: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """``(x_BTHK, gain_K) -> y_BTHK``: each head's row scaled to 1, times the heads' shared gain."""
 
 
+def _unit(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
+    return functional.rms_norm(x_BTHK, gain_K.shape, gain_K.to(x_BTHK.dtype), NORM_EPS)
+
+
 class Block(nn.Module):
     """Attention, then a feed-forward block, each added to the residual stream."""
 
@@ -102,19 +106,19 @@ class Block(nn.Module):
         self._linear: Product = float8_linear if config.precision == "fp8" else linear
         width, hidden = config.d_model, config.d_ff
         at_input, at_output = config.norm_place != "output", config.norm_place != "pre"
-        self.attention_norm = Norm(config, device) if at_input else None
+        self.attention_norm = Norm(config, device) if at_input else nn.Identity()
         # The rows of the queries' heads come first, then those of the keys and of the values.
         heads = self.n_head + 2 * self.n_kv_head
         self.qkv_RD = empty(heads * self.head_dim, width, device=device)
         self.query_gain_K = empty(self.head_dim, device=device) if config.qk_norm else None
         self.key_gain_K = empty(self.head_dim, device=device) if config.qk_norm else None
         self.out_DD = empty(width, width, device=device)
-        self.attention_output_norm = Norm(config, device) if at_output else None
-        self.feed_forward_norm = Norm(config, device) if at_input else None
+        self.attention_output_norm = Norm(config, device) if at_output else nn.Identity()
+        self.feed_forward_norm = Norm(config, device) if at_input else nn.Identity()
         # With a gated activation the gate's rows come first, then the linear branch's.
         self.up_FD = empty(2 * hidden if self.gated else hidden, width, device=device)
         self.down_DF = empty(width, hidden, device=device)
-        self.feed_forward_output_norm = Norm(config, device) if at_output else None
+        self.feed_forward_output_norm = Norm(config, device) if at_output else nn.Identity()
         # Functions of a config's own; each is None unless the config has one for that slot.
         self.layer, self.n_layer = layer, config.n_layer
         inner = "gate" if self.gated else "activation"
@@ -125,31 +129,32 @@ class Block(nn.Module):
 
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         """Transform ``x_ND``, ``batch`` sequences end to end, to the same shape."""
-        qkv_NR = self._linear(_normed(x_ND, self.attention_norm), self.qkv_RD)
+        qkv_NR = self._linear(self.attention_norm(x_ND), self.qkv_RD)
         attended_ND = self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
-        branch_ND = self._branch(_normed(attended_ND, self.attention_output_norm))
-        x_ND = self._add(x_ND, branch_ND, self.attention_residual)
-        fed_ND = self._feed_forward(_normed(x_ND, self.feed_forward_norm))
-        branch_ND = self._branch(_normed(fed_ND, self.feed_forward_output_norm))
-        return self._add(x_ND, branch_ND, self.feed_forward_residual)
+        x_ND = self._add(x_ND, self.attention_output_norm(attended_ND), self.attention_residual)
+        up = self._linear(self.feed_forward_norm(x_ND), self.up_FD)
+        if self.activation_code is None:
+            hidden_NF = activated(up, self.activation)
+        else:
+            hidden_NF = self.activation_code(*(up.chunk(2, dim=-1) if self.gated else (up,)))
+        fed_ND = self._linear(hidden_NF, self.down_DF)
+        return self._add(x_ND, self.feed_forward_output_norm(fed_ND), self.feed_forward_residual)
 
     def _add(self, x_ND: Tensor, branch_ND: Tensor, code: CodeFunction | None) -> Tensor:
+        """Add half a block's output to the residual stream."""
+        if self.branch_scale != 1.0:
+            branch_ND = branch_ND * self.branch_scale
         if code is None:
             return x_ND + branch_ND
         return code(x_ND, branch_ND, self.layer, self.n_layer)  # type: ignore[no-any-return]
 
-    def _branch(self, y_ND: Tensor) -> Tensor:
-        """Return what half a block adds to the residual stream."""
-        return y_ND if self.branch_scale == 1.0 else y_ND * self.branch_scale
-
     def attend_heads(
-        self, qkv_NR: Tensor, batch: int, rotary: Rotary | None, unit: HeadNorm | None = None
+        self, qkv_NR: Tensor, batch: int, rotary: Rotary | None, unit: HeadNorm = _unit
     ) -> Tensor:
         """Return attention's output, ``[N, D]``, before its projection.
 
-        :param unit: the norm of heads, if they are normed; None: torch's operators.
+        :param unit: the norm of heads, if they are normed; by default in torch's operators.
         """
-        unit = unit or _unit
         heads = (self.n_head, self.n_kv_head, self.n_kv_head)
         qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
         # Split before transposing, so that the backward pass lays their gradients end to end.
@@ -164,26 +169,6 @@ class Block(nn.Module):
         else:
             y_BHTK = attend_by_scores(q_BHTK, k_BGTK, v_BGTK, self.scores_code)
         return y_BHTK.transpose(1, 2).reshape(qkv_NR.shape[0], -1)
-
-    def _feed_forward(self, x_ND: Tensor) -> Tensor:
-        up = self._linear(x_ND, self.up_FD)
-        if self.activation_code is None:
-            hidden_NF = activated(up, self.activation)
-        else:
-            hidden_NF = self.activation_code(*(up.chunk(2, dim=-1) if self.gated else (up,)))
-        return self._linear(hidden_NF, self.down_DF)
-
-
-def _normed(x_ND: Tensor, norm: Norm | None) -> Tensor:
-    if norm is None:
-        return x_ND
-    y_ND: Tensor = norm(x_ND)
-    return y_ND
-
-
-def _unit(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
-    """Scale each head's row to 1, and multiply by the gain that all heads share."""
-    return functional.rms_norm(x_BTHK, gain_K.shape, gain_K.to(x_BTHK.dtype), NORM_EPS)
 
 
 class Norm(nn.Module):

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autoresearch.errors import SpecError
 from trainer.code import SLOTS, Slot, function_of, parameters
 from trainer.spec import Config
 
@@ -119,13 +118,6 @@ def code_function(
     slot = SLOTS[name]
     source = config.code.get(slot.key)
     return None if source is None else CodeFunction(slot, source, width, device)
-
-
-def reset_parameters(model: nn.Module) -> None:
-    """Give the learned parameters of all functions their first values."""
-    for module in model.modules():
-        if isinstance(module, CodeFunction):
-            module.reset()
 
 
 def init_by_code(
@@ -227,17 +219,6 @@ class CodeUpdate:
         return [parameter for parameter, _, _ in self._targets]
 
 
-def refuse_code(config: Config, who: str) -> None:
-    """Refuse a config with functions where another model than the torch backend's runs.
-
-    :raises SpecError: naming the slots.
-    """
-    if config.code:
-        raise SpecError(
-            f"{who} cannot run {', '.join(config.code)}; leave them empty, or choose backend torch"
-        )
-
-
 _SAME_SHAPE = 1e-5
 """Largest difference between logits from products of the same shapes, as a share of the largest."""
 _OTHER_SHAPE = {"fp32": 1e-3, "bf16": 0.1, "fp8": 0.3}
@@ -252,44 +233,29 @@ def check_causality(model: nn.Module, tokens_BT: Tensor, config: Config) -> None
     :raises CodeFailed: if they differ.
     """
     tokens_BT = tokens_BT.to(next(model.parameters()).device)
-    was_training = model.training
-    try:
-        for training in (True, False):
-            model.train(training)
-            _check(model, tokens_BT, _OTHER_SHAPE[config.precision], ", ".join(config.code))
-    finally:
-        model.train(was_training)
-
-
-def _check(model: nn.Module, tokens_BT: Tensor, loose: float, named: str) -> None:
-    logits: Tensor = model.logits(tokens_BT)  # type: ignore[operator]
-    mode = "training" if model.training else "scoring"
-    batch, length = tokens_BT.shape
-    others = tokens_BT.flip(0, 1)
+    (batch, length), others = tokens_BT.shape, tokens_BT.flip(0, 1)
+    loose = _OTHER_SHAPE[config.precision]
+    cases = []
     for end in sorted({1, 2, length // 2, length - 1}):
         changed = torch.cat((tokens_BT[:, :end], others[:, end:]), 1)
-        _same(model, changed, logits, (batch, end), _SAME_SHAPE, f"later tokens ({mode}): {named}")
-        _same(model, tokens_BT[:, :end], logits, (batch, end), loose, f"length ({mode}): {named}")
+        cases.append(("later tokens", changed, (batch, end), _SAME_SHAPE))
+        cases.append(("length", tokens_BT[:, :end], (batch, end), loose))
     for rows in range(1, batch):
         changed = torch.cat((tokens_BT[:rows], others[rows:]))
-        why = f"other sequences ({mode}): {named}"
-        _same(model, changed, logits, (rows, length), _SAME_SHAPE, why)
-        _same(model, tokens_BT[:rows], logits, (rows, length), loose, why)
-
-
-def _same(
-    model: nn.Module,
-    tokens: Tensor,
-    logits: Tensor,
-    part: tuple[int, int],
-    share: float,
-    why: str,
-) -> None:
-    rows, end = part
-    wanted: Tensor = logits[:rows, :end]
-    found: Tensor = model.logits(tokens)[:rows, :end]  # type: ignore[operator]
-    gap = (found - wanted).abs().max()
-    if not bool(gap <= share * wanted.abs().max().clamp(min=1e-3)):
-        raise CodeFailed(
-            f"the logits at a position change with its {why}; use only the numbers of one token"
-        )
+        cases.append(("other sequences", changed, (rows, length), _SAME_SHAPE))
+        cases.append(("other sequences", tokens_BT[:rows], (rows, length), loose))
+    was_training = model.training
+    try:
+        for mode in ("training", "scoring"):
+            model.train(mode == "training")
+            logits: Tensor = model.logits(tokens_BT)  # type: ignore[operator]
+            for what, tokens, (rows, end), share in cases:
+                wanted = logits[:rows, :end]
+                gap = (model.logits(tokens)[:rows, :end] - wanted).abs().max()  # type: ignore[operator]
+                if not bool(gap <= share * wanted.abs().max().clamp(min=1e-3)):
+                    raise CodeFailed(
+                        f"the logits at a position change with its {what} ({mode}): "
+                        f"{', '.join(config.code)}; use only the numbers of one token"
+                    )
+    finally:
+        model.train(was_training)

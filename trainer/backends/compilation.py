@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from autoresearch.errors import MachineryError
+from trainer.backends.kernels import operations
 from trainer.machine.host import lacking
 
 FEW_TOKENS = 16
@@ -66,7 +67,12 @@ def compile_training(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     model.train()
     model(*batch).backward()
     model.zero_grad()
-    load_update(model)
+    for parameter, weight in list(getattr(model, "copies", {}).items())[:1]:
+        # The update that writes a parameter's copy, by a call that writes nothing.
+        held, scalar = parameter.detach(), torch.ones((), device=parameter.device)
+        state = (held, held, held, held, weight.storage, scalar, scalar)
+        with torch.no_grad():
+            operations.adamw_(*state, step=1, lr=0.0, betas=(0.9, 0.9), weight_decay=0.0)
     if batch[0].is_cuda:
         torch.cuda.synchronize(batch[0].device)
         torch.cuda.empty_cache()  # else the optimizer's state would split blocks that steps need
@@ -83,25 +89,6 @@ def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     with torch.no_grad():  # the evaluation protocol's loss is a separate kernel
         model(tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS])
     compile_training(model, batch)
-
-
-def load_update(model: nn.Module) -> None:
-    """Compile the update that writes a parameter's copy, by a call that writes nothing."""
-    for parameter, weight in getattr(model, "copies", {}).items():
-        operations = importlib.import_module("trainer.backends.kernels.operations")
-        scalar = torch.ones((), device=parameter.device)
-        with torch.no_grad():
-            operations.adamw_(
-                *[parameter.detach()] * 4,
-                weight.storage,
-                scalar,
-                scalar,
-                step=1,
-                lr=0.0,
-                betas=(0.9, 0.9),
-                weight_decay=0.0,
-            )
-        return
 
 
 def check_compiler(device: torch.device) -> None:
@@ -133,15 +120,12 @@ TRITON_KEYS = ("triton.runtime.cache", "triton.compiler.compiler")
 
 
 def compute_keys() -> None:
-    """Compute Triton's key if it is installed, and torch's if its compiler is imported."""
+    """Compute Triton's key if it is installed, and torch's if its compiler is imported.
+
+    Versions without a key's function compute the key when needed.
+    """
+    keys = [(sys.modules.get("torch._inductor.codecache"), "torch_key")]
     if find_spec("triton") is not None:
-        for name in TRITON_KEYS:
-            _call(importlib.import_module(name), "triton_key")
-    _call(sys.modules.get("torch._inductor.codecache"), "torch_key")
-
-
-def _call(module: object, name: str) -> None:
-    """Call a module's key function, if its version has one; others compute the key when needed."""
-    key: Callable[[], object] | None = getattr(module, name, None)
-    if key is not None:
-        key()
+        keys += [(importlib.import_module(name), "triton_key") for name in TRITON_KEYS]
+    for module, name in keys:
+        getattr(module, name, lambda: None)()

@@ -1,10 +1,11 @@
-"""The transformer's blocks and loss on :mod:`trainer.backends.kernels`: a step on a GPU.
+"""The transformer's blocks on :mod:`trainer.backends.kernels`: a step on a GPU.
 
-They compute the same functions as :class:`trainer.backends.blocks.Block` and
-:mod:`linear_cross_entropy`, divided so as to move less memory. For its backward pass a block keeps
-the residual stream at both norms, queries, keys, values, attention's output and the activation's
-input. That is ten model widths per token at F = 4 D, while autograd over torch's operators keeps
-sixteen. Kernels that read kept tensors anyway recompute the outputs of norms and activations.
+They compute the same functions as :class:`trainer.backends.blocks.Block`, divided so as to move
+less memory. For its backward pass a block keeps the residual stream at both norms, queries, keys,
+values, attention's output and the activation's input. That is ten model widths per token at
+F = 4 D, while autograd over torch's operators keeps sixteen. Kernels that read kept tensors anyway
+recompute the outputs of norms and activations. Each autograd function joins a product and the
+operation before it, and keeps the minimum for its backward pass.
 
 The residual stream consists of two tensors: ``x``, and a delta that the next norm's kernel adds.
 
@@ -13,32 +14,16 @@ For shapes see :mod:`trainer.backends.torch_gpt`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from trainer.backends.fused_functions import (
-    activation_linear,
-    linear,
-    norm_linear,
-    normed,
-    normed_heads,
-)
-from trainer.backends.kernels import operations, padded
-from trainer.backends.weights import (
-    Float8Weight,
-    RoundedWeight,
-    Weight,
-    add_product_fp32_,
-    product_fp32,
-)
-from trainer.memory.parts import chunk_tokens
-
-if TYPE_CHECKING:
-    from trainer.backends.blocks import Block, Norm, Rotary
+from trainer.backends.blocks import Block, Norm, Rotary
+from trainer.backends.kernels import operations
+from trainer.backends.weights import Float8Weight, RoundedWeight, Weight
+from trainer.spec import Activation
 
 
 class FusedBlock:
@@ -52,10 +37,7 @@ class FusedBlock:
 
         self.qkv, self.out = weight(block.qkv_RD), weight(block.out_DD)
         self.up, self.down = weight(block.up_FD), weight(block.down_DF)
-
-    @property
-    def weights(self) -> tuple[Weight, ...]:
-        return self.qkv, self.out, self.up, self.down
+        self.weights = self.qkv, self.out, self.up, self.down
 
     def __call__(
         self, x_ND: Tensor, delta_ND: Tensor | None, batch: int, rotary: Rotary | None
@@ -69,89 +51,180 @@ class FusedBlock:
         fed_ND = activation_linear(up, self.down, block.activation)
         return x_ND, self._branch(fed_ND, block.feed_forward_output_norm)
 
-    def _branch(self, y_ND: Tensor, output_norm: Norm | None) -> Tensor:
+    def _branch(self, y_ND: Tensor, output_norm: Norm | nn.Identity) -> Tensor:
         """Return what half a block adds to the residual stream."""
-        if output_norm is not None:
+        if isinstance(output_norm, Norm):
             y_ND = normed(y_ND, None, output_norm)
         scale = self._block.branch_scale
         return y_ND if scale == 1.0 else y_ND * scale
 
 
 def _entering(
-    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm | None, weight: Weight
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm | nn.Identity, weight: Weight
 ) -> tuple[Tensor, Tensor]:
     """Return ``x + delta``, and the product of its norm, or of itself if there is no norm."""
-    if norm is not None:
+    if isinstance(norm, Norm):
         return norm_linear(x_ND, delta_ND, norm, weight)
     if delta_ND is not None:
         x_ND = x_ND + delta_ND
     return x_ND, linear(x_ND, weight)
 
 
-class FusedHead:
-    """The head's losses, on logits whose rows are padded."""
-
-    def __init__(self, head_VD: nn.Parameter, dtype: torch.dtype) -> None:
-        self.vocab_size = head_VD.shape[0]
-        self.weight = RoundedWeight(head_VD, dtype, rows=padded(self.vocab_size))
-
-    def mean_loss(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Return the mean negative log-likelihood in nats, an fp32 scalar, differentiable once."""
-        loss: Tensor = _MeanLoss.apply(  # type: ignore[no-untyped-call]
-            x_ND, self.weight.parameter, targets_N, self
-        )
-        return loss
-
-    def exact_nll(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """Return ``nll_N`` in fp64 nats."""
-        return torch.cat(
-            [
-                operations.exact_nll(self.weight.product(x_CD), targets_C, self.vocab_size)
-                for x_CD, targets_C in self.chunks(x_ND, targets_N)
-            ]
-        )
-
-    def chunks(self, x_ND: Tensor, targets_N: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-        """Yield chunks of as many tokens as :mod:`trainer.memory.parts` allows logits for."""
-        chunk = chunk_tokens(x_ND.shape[0], self.vocab_size)
-        return zip(torch.split(x_ND, chunk), torch.split(targets_N, chunk), strict=True)
+def norm_linear(
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: Weight
+) -> tuple[Tensor, Tensor]:
+    """Return ``x + delta``, and the product of its norm."""
+    both: tuple[Tensor, Tensor] = _NormLinear.apply(  # type: ignore[no-untyped-call]
+        x_ND, delta_ND, norm.gain_D, weight.parameter, weight, norm.rms
+    )
+    return both
 
 
-class _MeanLoss(torch.autograd.Function):
-    """The mean loss, as in :mod:`trainer.backends.linear_cross_entropy`.
+def normed(x_ND: Tensor, delta_ND: Tensor | None, norm: Norm) -> Tensor:
+    """Return the norm of ``x + delta``."""
+    y_ND: Tensor = _Norm.apply(  # type: ignore[no-untyped-call]
+        x_ND, delta_ND, norm.gain_D, norm.rms
+    )
+    return y_ND
 
-    The forward pass computes gradients from each chunk's logits; the backward pass returns them.
-    """
 
+def normed_heads(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
+    """Return the RMS norm of each head, as a contiguous tensor."""
+    y_BTHK: Tensor = _HeadNorm.apply(x_BTHK, gain_K)  # type: ignore[no-untyped-call]
+    return y_BTHK
+
+
+def linear(x_NI: Tensor, weight: Weight) -> Tensor:
+    """Return the product of ``x`` and the weight's transpose."""
+    y_NO: Tensor = _Linear.apply(x_NI, weight.parameter, weight)  # type: ignore[no-untyped-call]
+    return y_NO
+
+
+def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Tensor:
+    """Return the product of the activation of ``up`` and the weight's transpose."""
+    y_ND: Tensor = _ActivationLinear.apply(  # type: ignore[no-untyped-call]
+        up, weight.parameter, weight, activation
+    )
+    return y_ND
+
+
+def _sum_and_norm(
+    x_ND: Tensor, delta_ND: Tensor | None, gain_D: Tensor, rms: bool
+) -> tuple[Tensor, Tensor]:
+    """Return ``x + delta`` and its norm."""
+    if delta_ND is None:
+        return x_ND, operations.norm(x_ND, gain_D, rms)
+    return operations.add_norm(x_ND, delta_ND, gain_D, rms)
+
+
+class _NormLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_ND: Tensor, parameter: Tensor, targets_N: Tensor, head: FusedHead
-    ) -> Tensor:
-        tokens, weight_WD = x_ND.shape[0], head.weight.copy
-        gradient_ND = torch.empty_like(x_ND)
-        into_ND = iter(torch.split(gradient_ND, chunk_tokens(tokens, head.vocab_size)))
-        gradient_WD: Tensor | None = None
-        losses = []
-        for x_CD, targets_C in head.chunks(x_ND, targets_N):
-            logits_CW = torch.mm(x_CD, weight_WD.t())
-            losses.append(
-                operations.loss_and_gradient_(logits_CW, targets_C, head.vocab_size, 1.0 / tokens)
-            )
-            torch.mm(logits_CW, weight_WD, out=next(into_ND))
-            if gradient_WD is None:
-                gradient_WD = product_fp32(logits_CW.t(), x_CD)
-            else:
-                add_product_fp32_(gradient_WD, logits_CW.t(), x_CD)
-            del logits_CW  # before the next chunk's are computed
-        assert gradient_WD is not None
-        ctx.gradients = gradient_ND, gradient_WD[: head.vocab_size]
-        return torch.cat(losses).sum() / tokens
+        ctx: Any,
+        x_ND: Tensor,
+        delta_ND: Tensor | None,
+        gain_D: Tensor,
+        parameter: Tensor,
+        weight: Weight,
+        rms: bool,
+    ) -> tuple[Tensor, Tensor]:
+        sum_ND, normed_ND = _sum_and_norm(x_ND, delta_ND, gain_D, rms)
+        ctx.save_for_backward(sum_ND, gain_D)
+        ctx.weight, ctx.rms, ctx.added = weight, rms, delta_ND is not None
+        return sum_ND, weight.product(normed_ND)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.gradients is None:
-            raise RuntimeError("this loss was differentiated before, and kept no gradients for it")
-        gradient_ND, gradient_VD = ctx.gradients
-        ctx.gradients = None
-        return gradient_ND.mul_(upstream), gradient_VD.mul_(upstream), None, None
+    def backward(ctx: Any, residual_ND: Tensor, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        sum_ND, gain_D = ctx.saved_tensors
+        weight: Weight = ctx.weight
+        incoming = weight.incoming(gradient_NO.contiguous())
+        normed_ND = operations.norm(sum_ND, gain_D, ctx.rms)
+        into_parameter = weight.into_weight(incoming, normed_ND)
+        del normed_ND
+        into_x_ND, into_gain_D = operations.norm_backward(
+            weight.into_input(incoming), sum_ND, gain_D, residual_ND.contiguous(), ctx.rms
+        )
+        into_delta_ND = into_x_ND if ctx.added else None
+        return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, delta_ND: Tensor | None, gain_D: Tensor, rms: bool
+    ) -> Tensor:
+        sum_ND, normed_ND = _sum_and_norm(x_ND, delta_ND, gain_D, rms)
+        ctx.save_for_backward(sum_ND, gain_D)
+        ctx.rms, ctx.added = rms, delta_ND is not None
+        return normed_ND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
+        sum_ND, gain_D = ctx.saved_tensors
+        into_x_ND, into_gain_D = operations.norm_backward(
+            gradient_ND.contiguous(), sum_ND, gain_D, None, ctx.rms
+        )
+        return into_x_ND, into_x_ND if ctx.added else None, into_gain_D, None
+
+
+class _HeadNorm(torch.autograd.Function):
+    """The norm of heads, which keeps no copy of its input.
+
+    The input is part of a token's row of queries, keys and values, which the values keep anyway.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
+        ctx.save_for_backward(x_BTHK, gain_K)
+        return operations.norm(_rows(x_BTHK), gain_K, True).view(x_BTHK.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_BTHK: Tensor) -> tuple[Tensor | None, ...]:
+        x_BTHK, gain_K = ctx.saved_tensors
+        into_x, into_gain_K = operations.norm_backward(
+            _rows(gradient_BTHK), _rows(x_BTHK), gain_K, None, True
+        )
+        return into_x.view(x_BTHK.shape), into_gain_K
+
+
+def _rows(x_BTHK: Tensor) -> Tensor:
+    return x_BTHK.reshape(-1, x_BTHK.shape[-1])
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, parameter: Tensor, weight: Weight) -> Tensor:
+        ctx.save_for_backward(x_NI)
+        ctx.weight = weight
+        return weight.product(x_NI)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        (x_NI,) = ctx.saved_tensors
+        incoming = ctx.weight.incoming(gradient_NO.contiguous())
+        return ctx.weight.into_input(incoming), ctx.weight.into_weight(incoming, x_NI), None
+
+
+class _ActivationLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, up: Tensor, parameter: Tensor, weight: Weight, activation: Activation
+    ) -> Tensor:
+        ctx.save_for_backward(up)
+        ctx.weight, ctx.activation = weight, activation
+        return weight.product(operations.activate(up, activation))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
+        (up,) = ctx.saved_tensors
+        weight: Weight = ctx.weight
+        incoming = weight.incoming(gradient_ND.contiguous())
+        into_up, hidden_NF = operations.activate_backward(
+            weight.into_input(incoming), up, ctx.activation
+        )
+        return into_up, weight.into_weight(incoming, hidden_NF), None, None

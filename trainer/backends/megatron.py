@@ -14,7 +14,6 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
-from trainer.backends.coded import refuse_code
 from trainer.backends.products import check_capability, check_shapes
 from trainer.spec import Config
 
@@ -48,7 +47,11 @@ class MegatronBackend:
                 f"the megatron backend trains on CUDA devices only, not in {config.precision} on"
                 f" {device}; choose {instead}"
             )
-        refuse_code(config, "the megatron backend")
+        if config.code:
+            raise SpecError(
+                f"the megatron backend cannot run {', '.join(config.code)}; leave them empty, or"
+                " choose backend torch"
+            )
         if config.norm_place != "pre" or config.depth_factor != 1.0:
             raise SpecError(
                 "Megatron-Core's layers have norms at their inputs only and add their outputs"

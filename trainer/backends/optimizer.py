@@ -140,17 +140,18 @@ class AdamW:
         # x - x is 0 for a finite x and NaN for any other.
         nonfinite = ((grad_norm - grad_norm) + (loss.detach() - loss.detach())).isnan()
         self._stopped = torch.maximum(self._stopped, nonfinite.float())
+        scale = (grad_norm / self._grad_clip).clamp(min=1.0)
         for group, gradients_of_group in zip(self._groups, gradients, strict=True):
             if group.parameters:
-                self._update(group, gradients_of_group, grad_norm, lr)
+                self._update(group, gradients_of_group, scale, lr)
         self._step += 1
         if copied:
-            self._update_copied(copied, grad_norm, lr)
+            self._update_copied(copied, scale, lr)
         for update in self._by_code:
-            update.step(self._grad_scale(grad_norm), self._stopped, lr, self._step)
+            update.step(scale, self._stopped, lr, self._step)
         return grad_norm
 
-    def _update(self, group: _Group, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
+    def _update(self, group: _Group, gradients: list[Tensor], scale: Tensor, lr: float) -> None:
         torch._foreach_add_(group.steps, 1.0)
         # The kernel divides gradients by grad_scale and does nothing if found_inf is 1.
         torch._fused_adamw_(
@@ -167,14 +168,14 @@ class AdamW:
             eps=ADAM_EPS * group.rates.eps,
             amsgrad=False,
             maximize=False,
-            grad_scale=self._grad_scale(grad_norm),
+            grad_scale=scale,
             found_inf=self._stopped,
         )
         # torch does not count this as a change, but copies of parameters depend on that count.
         torch.autograd.graph.increment_version(group.parameters)
 
-    def _update_copied(self, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
-        group, scale = self._copied_group, self._grad_scale(grad_norm)
+    def _update_copied(self, gradients: list[Tensor], scale: Tensor, lr: float) -> None:
+        group = self._copied_group
         for (weight, rates), gradient, first, second in zip(
             self._copied,
             gradients,
@@ -198,9 +199,6 @@ class AdamW:
             )
             torch.autograd.graph.increment_version(weight.parameter)
             weight.written()
-
-    def _grad_scale(self, grad_norm: Tensor) -> Tensor:
-        return (grad_norm / self._grad_clip).clamp(min=1.0)
 
 
 class _Group:

@@ -30,7 +30,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
-from trainer.backends.kernels import FLOAT8_SMALLEST
+from trainer.backends.kernels.operations import in_fp8
+from trainer.backends.weights import BACKWARD, FORWARD, scaled
 from trainer.spec import Config
 
 _CPU_MULTIPLIES_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -42,32 +43,12 @@ def cpu_multiplies_bf16() -> bool:
     return _CPU_MULTIPLIES_BF16
 
 
-def is_widened(x: Tensor) -> bool:
-    """Return whether products of this tensor are taken in fp32 and rounded.
-
-    Compiled products are not, since the compiler handles them.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    in_bf16_on_cpu = x.dtype is torch.bfloat16 and x.device.type == "cpu"
-    return in_bf16_on_cpu and not cpu_multiplies_bf16()
-
-
-def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return ``left`` times ``right``, two matrices, in their dtype, written to ``out`` if given.
-
-    It is not differentiable.
-    """
-    if not is_widened(left):
-        return torch.mm(left, right, out=out)
-    widened = torch.mm(left.float(), right.float())
-    return widened.to(left.dtype) if out is None else out.copy_(widened)
-
-
 def linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
     """Return ``x_NI`` times the transpose of ``weight_OI``, in the dtype of ``x``."""
     weight_OI = weight_OI.to(x_NI.dtype)
-    if is_widened(x_NI):
+    in_bf16_on_cpu = x_NI.dtype is torch.bfloat16 and x_NI.device.type == "cpu"
+    # A compiler handles bf16 by itself.
+    if in_bf16_on_cpu and not torch.compiler.is_compiling() and not cpu_multiplies_bf16():
         y_NO: Tensor = _WidenedLinear.apply(x_NI, weight_OI)  # type: ignore[no-untyped-call]
         return y_NO
     return functional.linear(x_NI, weight_OI)
@@ -79,22 +60,21 @@ class _WidenedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
         ctx.save_for_backward(x_NI, weight_OI)
-        return product(x_NI, weight_OI.t())
+        return torch.mm(x_NI.float(), weight_OI.t().float()).to(x_NI.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor]:
-        x_NI, weight_OI = ctx.saved_tensors
-        return product(gradient_NO, weight_OI), product(gradient_NO.t(), x_NI)
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, ...]:
+        x_NI, weight_OI = (saved.float() for saved in ctx.saved_tensors)
+        wide_NO = gradient_NO.float()
+        into = (torch.mm(wide_NO, weight_OI), torch.mm(wide_NO.t(), x_NI))
+        return tuple(gradient.to(gradient_NO.dtype) for gradient in into)
 
 
 CAPABILITY = (8, 9)
 """The first compute capability with fp8 matrix products: Ada, Hopper, Blackwell."""
 MULTIPLE = 16
 """Every dimension of an fp8 matrix product is a multiple of this: cuBLASLt needs 16-byte rows."""
-
-_FORWARD = torch.float8_e4m3fn
-_BACKWARD = torch.float8_e5m2
 
 
 def check_shapes(config: Config) -> None:
@@ -138,49 +118,18 @@ def float8_linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
 class _Float8Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
-        x8_NI, x_scale = _quantise(x_NI, _FORWARD)
-        weight8_OI, weight_scale = _quantise(weight_OI, _FORWARD)
+        x8_NI, x_scale = in_fp8(x_NI, FORWARD)
+        weight8_OI, weight_scale = in_fp8(weight_OI, FORWARD)
         ctx.save_for_backward(x8_NI, x_scale, weight8_OI, weight_scale)
-        return torch._scaled_mm(
-            x8_NI,
-            weight8_OI.t(),
-            scale_a=x_scale,
-            scale_b=weight_scale,
-            out_dtype=x_NI.dtype,
-            # Partial sums have fewer bits, which suffices in the forward pass (torchao and
-            # TransformerEngine do the same) but not for gradients.
-            use_fast_accum=True,
-        )
+        return scaled(x8_NI, weight8_OI.t(), x_scale, weight_scale, x_NI.dtype, fast=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor]:
         x8_NI, x_scale, weight8_OI, weight_scale = ctx.saved_tensors
-        gradient8_NO, gradient_scale = _quantise(gradient_NO.contiguous(), _BACKWARD)
-        gradient_NI = torch._scaled_mm(
-            gradient8_NO,
-            _by_columns(weight8_OI),
-            scale_a=gradient_scale,
-            scale_b=weight_scale,
-            out_dtype=gradient_NO.dtype,
-        )
-        gradient_OI = torch._scaled_mm(
-            gradient8_NO.t().contiguous(),
-            _by_columns(x8_NI),
-            scale_a=gradient_scale,
-            scale_b=x_scale,
-            out_dtype=torch.float32,
-        )
-        return gradient_NI, gradient_OI
-
-
-def _quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return ``x`` as fp8 numbers, and the fp32 scale to multiply them by."""
-    largest = torch.finfo(dtype).max
-    scale = x.abs().amax().float().clamp(min=FLOAT8_SMALLEST) / largest
-    return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
-
-
-def _by_columns(x8: Tensor) -> Tensor:
-    """Return the same matrix in column-major layout, as products need their second operand."""
-    return x8.t().contiguous().t()
+        gradient8_NO, scale = in_fp8(gradient_NO.contiguous(), BACKWARD)
+        # Products need their second operand in column-major layout.
+        weight8_OI, x8_NI = (x8.t().contiguous().t() for x8 in (weight8_OI, x8_NI))
+        gradient_NI = scaled(gradient8_NO, weight8_OI, scale, weight_scale, gradient_NO.dtype)
+        gradient8_ON = gradient8_NO.t().contiguous()
+        return gradient_NI, scaled(gradient8_ON, x8_NI, scale, x_scale, torch.float32)

@@ -33,12 +33,11 @@ from torch.nn import functional
 
 from autoresearch.errors import SpecError
 from trainer.backends.blocks import Block, Norm, Rotary, empty
-from trainer.backends.coded import FORWARD_SLOTS, init_by_code, reset_parameters
+from trainer.backends.coded import FORWARD_SLOTS, CodeFunction, init_by_code
 from trainer.backends.compilation import check_compiler, compiled
-from trainer.backends.fused import FusedBlock, FusedHead
-from trainer.backends.fused_functions import normed
+from trainer.backends.fused import FusedBlock, normed
 from trainer.backends.kernels import usable_on
-from trainer.backends.linear_cross_entropy import Head
+from trainer.backends.linear_cross_entropy import FusedHead, Head
 from trainer.backends.products import check_capability, check_shapes
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
@@ -200,7 +199,9 @@ class TorchGPT(nn.Module):
                 to_residual = name.endswith(("out_DD", "down_DF"))
                 parameter.normal_(0.0, residual_std if to_residual else std)
         init_by_code(config, self.blocks, std, residual_std)
-        reset_parameters(self)
+        for module in self.modules():
+            if isinstance(module, CodeFunction):
+                module.reset()
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.Backend.build`."""

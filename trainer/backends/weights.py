@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from trainer.backends.kernels import operations
 
-_FORWARD = torch.float8_e4m3fn
-_BACKWARD = torch.float8_e5m2
+FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
+"""The dtypes of numbers and of gradients in fp8."""
 
 
 class Weight(Protocol):
@@ -119,7 +119,7 @@ class Float8Weight:
         if self._copy is None or self._version != self.parameter._version:
             with torch.inference_mode(False), torch.no_grad():
                 rows, columns, scale = operations.quantise(
-                    self.parameter.detach(), _FORWARD, True, True
+                    self.parameter.detach(), FORWARD, True, True
                 )
             assert rows is not None and columns is not None
             self._copy, self._version = (rows, columns, scale), self.parameter._version
@@ -128,12 +128,12 @@ class Float8Weight:
     def product(self, x_NI: Tensor) -> Tensor:
         """See :class:`Weight`."""
         weight8_OI, _, weight_scale = self._current()
-        x8_NI, _, x_scale = operations.quantise(x_NI, _FORWARD, True, False)
-        return _scaled(x8_NI, weight8_OI.t(), x_scale, weight_scale, x_NI.dtype, fast=True)
+        x8_NI, _, x_scale = operations.quantise(x_NI, FORWARD, True, False)
+        return scaled(x8_NI, weight8_OI.t(), x_scale, weight_scale, x_NI.dtype, fast=True)
 
     def incoming(self, gradient_NO: Tensor) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
         """See :class:`Weight`."""
-        rows, columns, scale = operations.quantise(gradient_NO, _BACKWARD, True, True)
+        rows, columns, scale = operations.quantise(gradient_NO, BACKWARD, True, True)
         assert rows is not None and columns is not None
         return rows, columns, scale, gradient_NO.dtype
 
@@ -141,16 +141,16 @@ class Float8Weight:
         """See :class:`Weight`."""
         gradient8_NO, _, scale, dtype = incoming
         _, weight8_IO, weight_scale = self._current()
-        return _scaled(gradient8_NO, weight8_IO.t(), scale, weight_scale, dtype)
+        return scaled(gradient8_NO, weight8_IO.t(), scale, weight_scale, dtype)
 
     def into_weight(
         self, incoming: tuple[Tensor, Tensor, Tensor, torch.dtype], x_NI: Tensor
     ) -> Tensor:
         """See :class:`Weight`."""
         _, gradient8_ON, scale, _ = incoming
-        _, x8_IN, x_scale = operations.quantise(x_NI, _FORWARD, False, True)
+        _, x8_IN, x_scale = operations.quantise(x_NI, FORWARD, False, True)
         assert x8_IN is not None
-        return _scaled(gradient8_ON, x8_IN.t(), scale, x_scale, torch.float32)
+        return scaled(gradient8_ON, x8_IN.t(), scale, x_scale, torch.float32)
 
 
 def product_fp32(left: Tensor, right: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def add_product_fp32_(total: Tensor, left: Tensor, right: Tensor) -> None:
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
 
 
-def _scaled(
+def scaled(
     left: Tensor | None,
     right: Tensor,
     left_scale: Tensor,

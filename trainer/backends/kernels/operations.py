@@ -172,10 +172,15 @@ def quantise(
 
     The scale, by which both must be multiplied, is the largest magnitude over the dtype's largest.
     """
+    x8, scale = in_fp8(x, dtype)
+    return x8 if rows else None, x8.t().contiguous() if columns else None, scale
+
+
+def in_fp8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the matrix and the scale of :func:`quantise`, in torch's operators."""
     largest = torch.finfo(dtype).max
     scale = x.abs().amax().float().clamp(min=FLOAT8_SMALLEST) / largest
-    x8 = (x.float() / scale).clamp(-largest, largest).to(dtype)
-    return x8 if rows else None, x8.t().contiguous() if columns else None, scale
+    return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
 
 # --- the update ---------------------------------------------------------------------------------
