@@ -25,7 +25,6 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -100,11 +99,9 @@ def fingerprint(text: bytes) -> bytes | None:
     normal = normal_form(text)
     if not normal:
         return None
-    return _digest(normal) + _digest(text)
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return b"".join(
+        hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest() for data in (normal, text)
+    )
 
 
 Indices = npt.NDArray[np.int64]
@@ -191,16 +188,9 @@ NEEDED_DOCUMENTS = 2
 NEEDED_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Indices into the spool, in the order of the documents' hashes."""
-
-    train: Indices
-    heldout: Indices
-
-
-def split(spool: Spool, heldout_bytes: int) -> Split:
-    """Hold out about ``heldout_bytes`` UTF-8 bytes of the distinct documents.
+def split(spool: Spool, heldout_bytes: int) -> tuple[Indices, Indices]:
+    """Hold out about ``heldout_bytes`` UTF-8 bytes of the distinct documents; return the indices of
+    the held-out ones and of the others, in the order of the documents' hashes.
 
     Documents are taken in the order of their hashes until they reach ``heldout_bytes`` and number
     eight. One that would bring the held-out text above a tenth of all text is skipped. So the split
@@ -219,7 +209,7 @@ def split(spool: Spool, heldout_bytes: int) -> Split:
             f"in {len(distinct):,} documents must hold {NEEDED_DOCUMENTS} documents of "
             f"{NEEDED_BYTES:,} bytes together; add more text"
         )
-    return Split(train=distinct[~is_heldout], heldout=distinct[is_heldout])
+    return distinct[is_heldout], distinct[~is_heldout]
 
 
 def choose_heldout(

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from autoresearch.errors import CorpusError
-from trainer.corpus.documents import NEEDED_BYTES, Indices, Split, Spool, split
+from trainer.corpus.documents import NEEDED_BYTES, Indices, Spool, split
 from trainer.corpus.sources import READ_SUFFIXES, SourceReader
-from trainer.corpus.store import Corpus, check_name
+from trainer.corpus.store import Corpus, intact_corpus, publish, workspace
 from trainer.corpus.tokenization import (
     BPE_SAMPLE_BYTES,
     TokenizerRecipe,
@@ -23,11 +25,11 @@ from trainer.corpus.tokenization import (
     parse_tokenizer,
     vocab_size,
 )
-from trainer.corpus.workspace import Made, intact_corpus, publish, workspace
 
 FORMAT = 1
 """Part of the cache key: raise it whenever equal inputs would give other files."""
 BATCH_BYTES = 1 << 20
+_CORPUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 Stage = Literal["read", "train tokenizer", "encode"]
 
@@ -82,7 +84,11 @@ def prepare(
         )
     recipe = parse_tokenizer(tokenizer)
     reader = SourceReader(sources, text_field)
-    name = check_name(name if name is not None else default_name(sources))
+    name = name if name is not None else default_name(sources)
+    if not _CORPUS_NAME.fullmatch(name):
+        raise CorpusError(
+            f"a corpus cannot be named {name!r}; use up to 64 letters, digits and . _ + -"
+        )
     with workspace(cache_dir) as directory, Spool(directory) as spool:
 
         def report(stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
@@ -91,12 +97,15 @@ def prepare(
                 on_progress(Progress(stage, done_bytes, total_bytes, *counts))
 
         _read(reader, spool, report)
-        parts = split(spool, heldout_bytes)
-        folder = f"{name}-{_cache_key(spool, parts, recipe, heldout_bytes)[:12]}"
+        heldout, train = split(spool, heldout_bytes)
+        settings = f"{FORMAT} {recipe.identity} {recipe.label} {heldout_bytes} {len(spool)} "
+        key = hashlib.sha256(settings.encode() + spool.exact_digests(heldout))
+        key.update(spool.exact_digests(train))
+        folder = f"{name}-{key.hexdigest()[:12]}"
         cached = intact_corpus(directory.parent / folder)
         if cached is not None:
             return cached
-        return _build(directory, folder, spool, parts, recipe, name=name, report=report)
+        return _build(directory, folder, spool, heldout, train, recipe, name=name, report=report)
 
 
 def default_name(sources: Sequence[str]) -> str:
@@ -135,18 +144,20 @@ def _build(
     directory: Path,
     folder: str,
     spool: Spool,
-    parts: Split,
+    heldout: Indices,
+    train: Indices,
     recipe: TokenizerRecipe,
     *,
     name: str,
     report: Report,
 ) -> Corpus:
     report("train tokenizer", 0, None)
-    tokenizer = recipe.build(_sample(spool, parts.train))
-    check_lossless(tokenizer, recipe.label, spool.read(parts.heldout.tolist()))
-
     sizes = spool.sizes()
-    total = int(sizes[parts.heldout].sum() + sizes[parts.train].sum())
+    is_sampled = np.cumsum(sizes[train]) - sizes[train] < BPE_SAMPLE_BYTES
+    tokenizer = recipe.build(spool.read(train[is_sampled].tolist()))
+    check_lossless(tokenizer, recipe.label, spool.read(heldout.tolist()))
+
+    total = int(sizes[heldout].sum() + sizes[train].sum())
     done = 0
 
     def encoded(indices: Indices) -> Iterator[tuple[Tokens, int, int]]:
@@ -158,27 +169,15 @@ def _build(
             report("encode", done, total)
 
     report("encode", 0, total)
-    made = Made(name, recipe.label, vocab_size(tokenizer), tokenizer.json, len(spool))
     return publish(
-        directory, folder, made, heldout=encoded(parts.heldout), train=encoded(parts.train)
+        directory,
+        folder,
+        name=name,
+        tokenizer=(recipe.label, vocab_size(tokenizer), tokenizer.json),
+        heldout=encoded(heldout),
+        train=encoded(train),
+        documents=len(spool),
     )
-
-
-def _cache_key(spool: Spool, parts: Split, recipe: TokenizerRecipe, heldout_bytes: int) -> str:
-    settings = f"{FORMAT} {recipe.identity} {recipe.label} {heldout_bytes} {len(spool)} "
-    key = hashlib.sha256(settings.encode())
-    key.update(spool.exact_digests(parts.heldout))
-    key.update(spool.exact_digests(parts.train))
-    return key.hexdigest()
-
-
-def _sample(spool: Spool, indices: Indices) -> Iterator[bytes]:
-    seen = 0
-    for text in spool.read(indices.tolist()):
-        if seen >= BPE_SAMPLE_BYTES:
-            return
-        seen += len(text)
-        yield text
 
 
 def _batches(documents: Iterator[bytes]) -> Iterator[list[bytes]]:

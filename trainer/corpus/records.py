@@ -135,13 +135,6 @@ def dataset_documents(
     :raises CorpusError: if the extra is missing, or the dataset cannot be loaded or read.
     """
     where = f"hf:{name}{'@' + config if config else ''}:{split}"
-    for number, record in enumerate(_dataset_records(name, config, split, where), start=1):
-        yield from _text(record, f"{where} record {number}", text_field)
-
-
-def _dataset_records(
-    name: str, config: str | None, split: str, where: str
-) -> Iterator[dict[str, Any]]:
     try:
         import datasets  # noqa: PLC0415  an extra
     except ImportError as error:
@@ -150,7 +143,11 @@ def _dataset_records(
             "run: pip install 'autoresearch[huggingface]'"
         ) from error
     try:
-        yield from datasets.load_dataset(name, config, split=split, streaming=True)
+        records = datasets.load_dataset(name, config, split=split, streaming=True)
+        for number, record in enumerate(records, start=1):
+            yield from _text(record, f"{where} record {number}", text_field)
+    except CorpusError:
+        raise
     except Exception as error:  # the hub's HTTP client, and its errors, change with its version
         raise CorpusError(
             f"cannot read {where} ({_one_line(error)}); check the name, the configuration, the "

@@ -108,7 +108,22 @@ def given_text(source: str, corpus: Corpus) -> FreshText:
     :raises CorpusError: if it cannot be read, is too large, or contains only documents of the
         corpus.
     """
-    documents = _distinct(source)
+    by_mark: dict[bytes, bytes] = {}
+    size = 0
+    for document in SourceReader([source], "text").documents():
+        mark = fingerprint(document)
+        if mark is None:
+            continue
+        size += len(document)
+        if size > MOST_BYTES:
+            raise CorpusError(
+                f"{source} holds more than {MOST_BYTES >> 20} MiB, which every trial of a"
+                " confirmation would score; choose a part of it"
+            )
+        by_mark.setdefault(mark, document)
+    if not by_mark:
+        raise CorpusError(f"{source} contains only white space; choose a file with text")
+    documents = [by_mark[mark] for mark in sorted(by_mark)]
     tokenizer = corpus.tokenizer()
     check_lossless(tokenizer, corpus.info.tokenizer, documents)
     encoded = [tokenizer.encode([document]) for document in documents]
@@ -127,25 +142,6 @@ def given_text(source: str, corpus: Corpus) -> FreshText:
         documents=len(fresh),
         left_out=len(known),
     )
-
-
-def _distinct(source: str) -> list[bytes]:
-    by_mark: dict[bytes, bytes] = {}
-    size = 0
-    for document in SourceReader([source], "text").documents():
-        mark = fingerprint(document)
-        if mark is None:
-            continue
-        size += len(document)
-        if size > MOST_BYTES:
-            raise CorpusError(
-                f"{source} holds more than {MOST_BYTES >> 20} MiB, which every trial of a"
-                " confirmation would score; choose a part of it"
-            )
-        by_mark.setdefault(mark, document)
-    if not by_mark:
-        raise CorpusError(f"{source} contains only white space; choose a file with text")
-    return [by_mark[mark] for mark in sorted(by_mark)]
 
 
 def _in_corpus(encoded: Sequence[Tokens], corpus: Corpus) -> set[int]:

@@ -16,13 +16,13 @@ Text must be UTF-8; a byte order mark is dropped. Unreadable input raises a Corp
 the file and, in JSONL, the line.
 """
 
+import math
 import os
 import re
 import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,19 +52,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HUB_SOURCE = re.compile(r"hf:(?P<name>[^:@]+)(@(?P<config>[^:]+))?(:(?P<split>.+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    path: Path
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class HubDataset:
-    name: str
-    config: str | None
-    split: str
-
-
 class SourceReader:
     """Reads the documents of several sources, each text cut into documents as :mod:`documents`
     describes.
@@ -77,50 +64,44 @@ class SourceReader:
         if not sources:
             raise CorpusError("no source was given; choose stdlib, a file, a folder or hf:NAME")
         self._text_field = text_field
-        self._parts: list[SourceFile | HubDataset] = []
         self.skipped_files = 0
         self.read_bytes = 0
         """Bytes of the sources read so far."""
+        self._parts: list[tuple[int | None, Iterable[bytes]]] = []
+        """Bytes of each file, and its documents; None for a dataset, which does not report them."""
         for source in sources:
             self._parts += self._expand(source)
 
     @property
     def total_bytes(self) -> int | None:
         """Bytes to read; None if a dataset does not report them."""
-        sizes = [part.size for part in self._parts if isinstance(part, SourceFile)]
+        sizes = [size for size, _ in self._parts if size is not None]
         return sum(sizes) if len(sizes) == len(self._parts) else None
 
     def documents(self) -> Iterator[bytes]:
         """Yield every document as UTF-8, blank ones and duplicates included."""
-        for part in self._parts:
-            if isinstance(part, SourceFile):
-                end = self.read_bytes + part.size
-                for document in self._file_documents(part.path):
-                    yield document
-                    self.read_bytes = min(end, self.read_bytes + len(document))
-                self.read_bytes = end
-            else:
-                for text in dataset_documents(part.name, part.config, part.split, self._text_field):
-                    self.read_bytes += len(text)
-                    yield from cut([text])
+        for size, documents in self._parts:
+            end = math.inf if size is None else self.read_bytes + size
+            for document in documents:
+                yield document
+                self.read_bytes = int(min(end, self.read_bytes + len(document)))
+            if size is not None:
+                self.read_bytes = int(end)
 
     def _file_documents(self, path: Path) -> Iterator[bytes]:
         kind = path.suffix.lower()
         try:
             with os.fdopen(open_regular(path), "rb") as file:
-                if kind not in RECORDS:
+                if kind in RECORDS:
+                    yield from _each_cut(RECORDS[kind](file, path, self._text_field))
+                else:
                     yield from _checked(cut(_blocks(file)), path)
-                    return
-                for text in RECORDS[kind](file, path, self._text_field):
-                    yield from cut([text])
         except OSError as error:
             raise _unreadable(path, error) from error
 
     # --- which files ---
 
-    def _expand(self, source: str) -> Sequence[SourceFile | HubDataset]:
-        if source == "stdlib":
-            return list(_stdlib_files())
+    def _expand(self, source: str) -> list[tuple[int | None, Iterable[bytes]]]:
         if source.startswith("hf:"):
             match = _HUB_SOURCE.fullmatch(source)
             if match is None:
@@ -128,24 +109,25 @@ class SourceReader:
                     f"{source!r} names no dataset; write hf:NAME, hf:NAME:SPLIT or"
                     " hf:NAME@CONFIG:SPLIT"
                 )
-            return [HubDataset(match["name"], match["config"], match["split"] or "train")]
+            part = match["name"], match["config"], match["split"] or "train"
+            return [(None, _each_cut(dataset_documents(*part, self._text_field)))]
         path = Path(source).expanduser()
         try:
-            return self._expand_path(path)
+            paths = _stdlib_files() if source == "stdlib" else self._files(path)
+            return [(file.stat().st_size, self._file_documents(file)) for file in paths]
         except OSError as error:
             raise _unreadable(Path(error.filename or path), error) from error
 
-    def _expand_path(self, path: Path) -> list[SourceFile]:
+    def _files(self, path: Path) -> list[Path]:
         status = path.stat()
         if not stat.S_ISDIR(status.st_mode):
             if status.st_size == 0 and stat.S_ISREG(status.st_mode):
                 raise CorpusError(f"{path} is empty; choose a file with text")
-            return [SourceFile(path, status.st_size)]
+            return [path]
         files = []
         for file in _walk(path):
-            found = file.stat() if file.suffix.lower() in READ_SUFFIXES else None
-            if found is not None and stat.S_ISREG(found.st_mode):
-                files.append(SourceFile(file, found.st_size))
+            if file.suffix.lower() in READ_SUFFIXES and stat.S_ISREG(file.stat().st_mode):
+                files.append(file)
             else:
                 self.skipped_files += 1  # of another suffix; or a pipe, socket or device
         if not files:
@@ -153,7 +135,13 @@ class SourceReader:
                 f"the folder {path} holds no text, JSONL or Parquet file "
                 f"({self.skipped_files} of other suffixes); choose another, or a file in it"
             )
-        return sorted(files, key=lambda file: file.path)
+        return sorted(files)
+
+
+def _each_cut(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the documents of each text."""
+    for text in texts:
+        yield from cut([text])
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -177,26 +165,24 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(current, name) for name in names if not name.startswith("."))
 
 
-def _stdlib_files() -> Iterator[SourceFile]:
-    """Yield the standard library's files by module names, without a distribution's additions."""
+def _stdlib_files() -> list[Path]:
+    """Return the standard library's files by module names, without a distribution's additions."""
     root = Path(sysconfig.get_path("stdlib"))
-    found = False
+    found = []
     for name in sorted(sys.stdlib_module_names):
         module = root / f"{name}.py"
-        paths = [module] if module.is_file() else []
+        found += [module] if module.is_file() else []
         if (root / name).is_dir():
-            paths += [
+            found += [
                 path
                 for path in _walk(root / name)
                 if path.suffix == ".py" and TEST_FOLDERS.isdisjoint(path.relative_to(root).parts)
             ]
-        for path in paths:
-            found = True
-            yield SourceFile(path, path.stat().st_size)
     if not found:
         raise CorpusError(
             f"this Python has no standard library source in {root}; choose a folder of text instead"
         )
+    return found
 
 
 # --- reading ---

@@ -1,15 +1,24 @@
-"""Open and find prepared corpora on disk.
+"""Build, open and find prepared corpora on disk.
 
 CACHE/
   NAME-KEY/                 KEY is a hash of the text and the settings
     meta.json               CorpusInfo
     train.bin heldout.bin   little-endian tokens, a separator before each document
     tokenizer.json          except for bytes
-  .building-…/              being built: see :mod:`trainer.corpus.workspace`
+  .building-…/              being built, and renamed when complete and synced
+  .lock                     held by the one builder at work
+
+The kernel releases the lock with its process. So a ``.building-`` folder that the next builder
+finds is from a preparation that died, and is removed.
 """
 
+import fcntl
 import hashlib
-import re
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -18,8 +27,17 @@ import numpy as np
 from pydantic import ValidationError
 
 from autoresearch.errors import CorpusError
+from autoresearch.files import replace_file, sync_directory
 from autoresearch.values import explain
-from trainer.corpus.tokenization import ByteTokenizer, JsonTokenizer, Tokenizer, token_dtype
+from trainer.corpus.documents import writing_corpus
+from trainer.corpus.tokenization import (
+    ByteTokenizer,
+    JsonTokenizer,
+    Tokenizer,
+    Tokens,
+    dtype_name,
+    token_dtype,
+)
 from trainer.spec import CorpusInfo
 
 META = "meta.json"
@@ -27,8 +45,12 @@ TRAIN = "train.bin"
 HELDOUT = "heldout.bin"
 TOKENIZER = "tokenizer.json"
 
-_CORPUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+BUILDING = ".building-"
+LOCK = ".lock"
 
+Batches = Iterable[tuple[Tokens, int, int]]
+"""The tokens of some documents, separators included; how many documents they are; their UTF-8
+bytes."""
 
 _Tokens: TypeAlias = "np.memmap[tuple[int], np.dtype[Any]]"
 
@@ -157,13 +179,95 @@ def find_corpus(name: str, cache_dir: Path) -> Corpus:
     raise CorpusError(f"{name!r} names {len(matches)} corpora; choose one of {folders}")
 
 
-def check_name(name: str) -> str:
-    """Return the name if a folder can have it.
+# --- building ---
 
-    :raises CorpusError: otherwise.
+
+@contextmanager
+def workspace(cache_dir: Path) -> Iterator[Path]:
+    """Yield a folder of the cache to build a corpus in, once no other builder is at work.
+
+    :raises MachineryError: if the disk refuses.
     """
-    if not _CORPUS_NAME.fullmatch(name):
-        raise CorpusError(
-            f"a corpus cannot be named {name!r}; use up to 64 letters, digits and . _ + -"
-        )
-    return name
+    with ExitStack() as cleanup:
+        with writing_corpus(cache_dir):
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            lock = cleanup.enter_context((cache_dir / LOCK).open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for abandoned in cache_dir.glob(f"{BUILDING}*"):
+                shutil.rmtree(abandoned, ignore_errors=True)
+            directory = Path(tempfile.mkdtemp(prefix=BUILDING, dir=cache_dir.absolute()))
+            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        yield directory
+
+
+def intact_corpus(directory: Path) -> Corpus | None:
+    """Return the corpus in this folder, if it exists and is intact."""
+    try:
+        corpus = open_corpus(directory)
+        return corpus if is_intact(corpus) else None
+    except CorpusError:
+        return None
+
+
+def publish(
+    directory: Path,
+    folder: str,
+    *,
+    name: str,
+    tokenizer: tuple[str, int, bytes | None],
+    heldout: Batches,
+    train: Batches,
+    documents: int | None = None,
+) -> Corpus:
+    """Write the files of a corpus into the workspace, and rename it to ``folder``.
+
+    A damaged corpus of that name is replaced.
+
+    :param tokenizer: its label, the size of its vocabulary, and its tokenizer.json if it has one.
+    :param documents: documents before those of one normal form were dropped; None: none were.
+    :raises MachineryError: if the disk refuses.
+    """
+    label, vocab_size, tokenizer_json = tokenizer
+    heldout_sha, held = _write_tokens(directory / HELDOUT, heldout)
+    train_sha, trained = _write_tokens(directory / TRAIN, train)
+    kept = held["documents"] + trained["documents"]
+    info = CorpusInfo(
+        name=name,
+        sha256=corpus_sha256(train_sha, heldout_sha, tokenizer_json),
+        heldout_sha256=heldout_sha,
+        tokenizer=label,
+        vocab_size=vocab_size,
+        separator_id=vocab_size - 1,
+        dtype=dtype_name(vocab_size),
+        documents=documents or kept,
+        duplicates=(documents or kept) - kept,
+        **{f"heldout_{unit}": count for unit, count in held.items()},
+        **{f"train_{unit}": count for unit, count in trained.items()},
+    )
+    target = directory.parent / folder
+    with writing_corpus(directory.parent):
+        if tokenizer_json is not None:
+            replace_file(directory / TOKENIZER, tokenizer_json, durable=True)
+        replace_file(directory / META, info.model_dump_json(indent=2) + "\n", durable=True)
+        shutil.rmtree(target, ignore_errors=True)
+        directory.chmod(0o755)
+        directory.rename(target)
+        sync_directory(target.parent)
+    return open_corpus(target)
+
+
+def _write_tokens(path: Path, batches: Batches) -> tuple[str, dict[str, int]]:
+    """Write a token file, synced to disk; return its hash and its counts."""
+    sha256 = hashlib.sha256()
+    counts = {"documents": 0, "tokens": 0, "bytes": 0}
+    with writing_corpus(path.parent), path.open("xb") as file:
+        for batch, documents, text_bytes in batches:
+            data = batch.view(np.uint8).data
+            file.write(data)
+            sha256.update(data)
+            counts["tokens"] += len(batch)
+            counts["documents"] += documents
+            counts["bytes"] += text_bytes
+        file.flush()
+        os.fsync(file.fileno())
+    return sha256.hexdigest(), counts

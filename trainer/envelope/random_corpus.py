@@ -6,9 +6,8 @@ import numpy as np
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import models, pre_tokenizers
 
-from trainer.corpus.store import Corpus
+from trainer.corpus.store import Corpus, intact_corpus, publish, workspace
 from trainer.corpus.tokenization import Tokens, dtype_name, parse_tokenizer, token_dtype, vocab_size
-from trainer.corpus.workspace import Made, intact_corpus, publish, workspace
 
 TRAIN_TOKENS = 1 << 18
 HELDOUT_TOKENS = 256
@@ -49,7 +48,8 @@ def random_corpus(cache_dir: Path, *, vocab_size: int, longest_seq_len: int) -> 
         return publish(
             directory,
             name,
-            Made(name, f"random:{vocab_size}", vocab_size, tokenizer.to_str().encode()),
+            name=name,
+            tokenizer=(f"random:{vocab_size}", vocab_size, tokenizer.to_str().encode()),
             heldout=[_document(vocab_size, HELDOUT_TOKENS, seed=1)],
             train=[_document(vocab_size, train_tokens, seed=0)],
         )

@@ -17,8 +17,7 @@ from trainer.corpus import (
     open_corpus,
     prepare,
 )
-from trainer.corpus.store import file_sha256
-from trainer.corpus.workspace import BUILDING
+from trainer.corpus.store import BUILDING, file_sha256
 
 TEXTS = make_texts(120)
 
