@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.support.configs import PAIRWISE, config
-from trainer.backends import fused, linear_cross_entropy
+from trainer.backends import linear_cross_entropy
 from trainer.backends.compilation import load_kernels
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
@@ -39,8 +39,9 @@ def gradients(model: TorchGPT) -> tuple[float, dict[str, Tensor]]:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the logits held at once to 7 tokens of 48."""
-    for module in (fused, linear_cross_entropy):
-        monkeypatch.setattr(module, "chunk_tokens", lambda tokens, *_: chunk_tokens(tokens, 1, 7))
+    monkeypatch.setattr(
+        linear_cross_entropy, "chunk_tokens", lambda tokens, *_: chunk_tokens(tokens, 1, 7)
+    )
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -142,14 +142,6 @@ def test_a_widened_product_and_its_gradients_are_rounded_once() -> None:
         assert ((found.double() - wanted).abs() <= wanted.abs() * HALF_ULP + 1e-4).all()
 
 
-@pytest.mark.usefixtures("without_bf16")
-def test_a_product_goes_where_it_is_asked_to() -> None:
-    left, right = torch.randn(8, 4).bfloat16(), torch.randn(4, 6).bfloat16()
-    out = torch.empty(10, 6, dtype=torch.bfloat16)
-    products.product(left, right, out=out[1:9])
-    assert torch.equal(out[1:9], products.product(left, right))
-
-
 def test_the_model_trains_alike_on_either_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the smallest menu's defaults the loss and every gradient agree to within bf16's
     precision."""
