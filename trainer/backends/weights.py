@@ -8,7 +8,7 @@ parameter and calls :meth:`RoundedWeight.written`, so that no copy must be remad
 Shapes: N tokens, I inputs, O outputs.
 """
 
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,24 +17,6 @@ from trainer.backends.kernels import operations
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 """The dtypes of numbers and of gradients in fp8."""
-
-
-class Weight(Protocol):
-    """The matrix ``[O, I]`` of a product, and the product's three forms."""
-
-    parameter: nn.Parameter
-
-    def product(self, x_NI: Tensor) -> Tensor:
-        """Return ``x`` times the matrix's transpose, ``[N, O]``."""
-
-    def incoming(self, gradient_NO: Tensor) -> Any:
-        """Convert the product's gradient for :meth:`into_input` and :meth:`into_weight`."""
-
-    def into_input(self, incoming: Any) -> Tensor:
-        """Return the gradient of ``x``, ``[N, I]``."""
-
-    def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
-        """Return the gradient of the parameter, fp32."""
 
 
 class RoundedWeight:
@@ -85,19 +67,19 @@ class RoundedWeight:
         self._version = self.parameter._version
 
     def product(self, x_NI: Tensor) -> Tensor:
-        """See :class:`Weight`."""
+        """Return ``x`` times the matrix's transpose, ``[N, O]``."""
         return torch.mm(x_NI, self.copy.t())
 
-    def incoming(self, gradient_NO: Tensor) -> Tensor:
-        """See :class:`Weight`."""
+    def incoming(self, gradient_NO: Tensor) -> Any:
+        """Convert the product's gradient for :meth:`into_input` and :meth:`into_weight`."""
         return gradient_NO
 
-    def into_input(self, incoming: Tensor) -> Tensor:
-        """See :class:`Weight`."""
+    def into_input(self, incoming: Any) -> Tensor:
+        """Return the gradient of ``x``, ``[N, I]``."""
         return torch.mm(incoming, self.copy)
 
-    def into_weight(self, incoming: Tensor, x_NI: Tensor) -> Tensor:
-        """See :class:`Weight`."""
+    def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
+        """Return the gradient of the parameter, fp32."""
         return product_fp32(incoming.t(), x_NI)
 
 
@@ -126,31 +108,31 @@ class Float8Weight:
         return self._copy
 
     def product(self, x_NI: Tensor) -> Tensor:
-        """See :class:`Weight`."""
+        """See :class:`RoundedWeight`."""
         weight8_OI, _, weight_scale = self._current()
         x8_NI, _, x_scale = operations.quantise(x_NI, FORWARD, True, False)
         return scaled(x8_NI, weight8_OI.t(), x_scale, weight_scale, x_NI.dtype, fast=True)
 
-    def incoming(self, gradient_NO: Tensor) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
-        """See :class:`Weight`."""
-        rows, columns, scale = operations.quantise(gradient_NO, BACKWARD, True, True)
-        assert rows is not None and columns is not None
-        return rows, columns, scale, gradient_NO.dtype
+    def incoming(self, gradient_NO: Tensor) -> Any:
+        """See :class:`RoundedWeight`."""
+        return *operations.quantise(gradient_NO, BACKWARD, True, True), gradient_NO.dtype
 
-    def into_input(self, incoming: tuple[Tensor, Tensor, Tensor, torch.dtype]) -> Tensor:
-        """See :class:`Weight`."""
+    def into_input(self, incoming: Any) -> Tensor:
+        """See :class:`RoundedWeight`."""
         gradient8_NO, _, scale, dtype = incoming
         _, weight8_IO, weight_scale = self._current()
         return scaled(gradient8_NO, weight8_IO.t(), scale, weight_scale, dtype)
 
-    def into_weight(
-        self, incoming: tuple[Tensor, Tensor, Tensor, torch.dtype], x_NI: Tensor
-    ) -> Tensor:
-        """See :class:`Weight`."""
+    def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
+        """See :class:`RoundedWeight`."""
         _, gradient8_ON, scale, _ = incoming
         _, x8_IN, x_scale = operations.quantise(x_NI, FORWARD, False, True)
         assert x8_IN is not None
         return scaled(gradient8_ON, x8_IN.t(), scale, x_scale, torch.float32)
+
+
+Weight: TypeAlias = RoundedWeight | Float8Weight
+"""The matrix ``[O, I]`` of a product, and the product's three forms."""
 
 
 def product_fp32(left: Tensor, right: Tensor) -> Tensor:

@@ -66,23 +66,21 @@ def parameters(slot: Slot, source: str) -> tuple[Parameter, ...]:
     if not slot.learns or len(arguments.kwonlyargs) > MAX_PARAMETERS:
         most = MAX_PARAMETERS if slot.learns else 0
         raise CodeRefused(f"{slot.name} may declare {most} learned parameters; remove the others")
-    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return tuple(_parameter(slot, one, default) for one, default in pairs)
-
-
-def _parameter(slot: Slot, one: ast.arg, default: ast.expr | None) -> Parameter:
-    try:
-        initial = float(ast.literal_eval(default)) if default is not None else math.nan
-    except (ValueError, TypeError, OverflowError, RecursionError, SyntaxError):
-        initial = math.nan
-    if not math.isfinite(initial):
-        raise CodeRefused(
-            f"the learned parameter {one.arg} has no first value; write it as {one.arg}=1.0"
-        )
-    columns = one.annotation is not None and ast.unparse(one.annotation) == "D"
-    if columns and slot.reach != "row":
-        raise CodeRefused(f"{one.arg} cannot have a value per column here; remove its : D")
-    return Parameter(one.arg, initial, columns)
+    found = []
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        try:
+            initial = float(ast.literal_eval(default)) if default is not None else math.nan
+        except (ValueError, TypeError, OverflowError, RecursionError, SyntaxError):
+            initial = math.nan
+        if not math.isfinite(initial):
+            raise CodeRefused(
+                f"the learned parameter {one.arg} has no first value; write it as {one.arg}=1.0"
+            )
+        columns = one.annotation is not None and ast.unparse(one.annotation) == "D"
+        if columns and slot.reach != "row":
+            raise CodeRefused(f"{one.arg} cannot have a value per column here; remove its : D")
+        found.append(Parameter(one.arg, initial, columns))
+    return tuple(found)
 
 
 def _function(slot: Slot, module: ast.Module) -> ast.FunctionDef:

@@ -30,6 +30,8 @@ class CodeRunner:
     """Checks each set of functions once."""
 
     def __init__(self, *, price: float = MAX_PRICE, allow_unsandboxed: bool = False) -> None:
+        """:param price: most time and memory of a step, as a multiple of those of what is built
+        in."""
         self._price = price
         self._allow_unsandboxed = allow_unsandboxed
         self._found: dict[tuple[object, ...], str] = {}
@@ -40,31 +42,16 @@ class CodeRunner:
         :raises MachineryError: if the check cannot run on this machine.
         """
         key = (*config.code.items(), *(config.value(name) for name in _DECIDING))
-        if key not in self._found:
-            self._found[key] = check(
-                config, price=self._price, allow_unsandboxed=self._allow_unsandboxed
-            ).why
-        return self._found[key]
-
-
-def check(
-    config: Config, *, price: float = MAX_PRICE, allow_unsandboxed: bool = False
-) -> CodeVerdict:
-    """Return what is wrong with a config's functions, if it has any.
-
-    :param price: most time and memory of a step, as a multiple of those of what is built in.
-    :raises MachineryError: if the check cannot run on this machine.
-    """
-    if not config.code:
-        return CodeVerdict()
-    words = (config.model_dump_json(), str(price), str(int(allow_unsandboxed)))
-    try:
-        found = ask(CodeVerdict, "trainer.code_check.child", *words, patience_s=PATIENCE_S)
-    except NoAnswer as error:
-        return CodeVerdict(
-            why=f"{', '.join(config.code)} did not get through a few steps on small tensors "
-            f"({error}); use less time and memory"
-        )
-    if found.is_machinery:
-        raise MachineryError(found.why)
-    return found
+        if config.code and key not in self._found:
+            words = (config.model_dump_json(), str(self._price), str(int(self._allow_unsandboxed)))
+            try:
+                found = ask(CodeVerdict, "trainer.code_check.child", *words, patience_s=PATIENCE_S)
+            except NoAnswer as error:
+                found = CodeVerdict(
+                    why=f"{', '.join(config.code)} did not get through a few steps on small"
+                    f" tensors ({error}); use less time and memory"
+                )
+            if found.is_machinery:
+                raise MachineryError(found.why)
+            self._found[key] = found.why
+        return self._found.get(key, "")

@@ -4,6 +4,7 @@ The models show causality, gradients, memory of calls and the price of a step.
 """
 
 import time
+from itertools import product
 from typing import Any
 
 import torch
@@ -53,16 +54,27 @@ def verdict_on(config: Config, price: float) -> CodeVerdict:
 
 
 def _check_forward(slot: Slot, source: str, config: Config) -> None:
-    """Check a function of the forward pass on numbers of many magnitudes."""
+    """Check a function of the forward pass on numbers of many magnitudes: shape, dtype, and that
+    values and gradients are finite."""
     function = CodeFunction(slot, source, COLUMNS, CPU)
     function.reset()
     in_bf16 = config.precision != "fp32" and slot.name not in {"logits", "attention_scores"}
-    for dtype in (torch.float32, torch.bfloat16) if in_bf16 else (torch.float32,):
-        for scale in SCALES:
-            _check_finite(slot, function, dtype, scale)
+    dtypes = (torch.float32, torch.bfloat16) if in_bf16 else (torch.float32,)
+    for dtype, scale in product(dtypes, SCALES):
+        arguments = _arguments(slot, dtype, scale)
+        result = function(*arguments)
+        where = f"on numbers of about {scale:g}"
+        if not result.isfinite().all():
+            raise CodeFailed(f"{slot.key} is not finite {where}; bound it, or add an epsilon")
+        if not result.requires_grad:
+            raise CodeFailed(f"{slot.key} has no gradient; compute its result from its arguments")
+        learned = [one for one in arguments if isinstance(one, Tensor)] + [*function.parameters()]
+        for one in torch.autograd.grad(result.sum(), learned, allow_unused=True):
+            if one is not None and not one.isfinite().all():
+                raise CodeFailed(f"{slot.key} has no finite gradient {where}; add an epsilon")
 
 
-def _tensors(slot: Slot, dtype: torch.dtype, scale: float) -> list[Any]:
+def _arguments(slot: Slot, dtype: torch.dtype, scale: float) -> list[Any]:
     """Return arguments of a forward slot: tensors that need gradients, and whole numbers."""
     generator = torch.Generator().manual_seed(0)
     shape = (2, 3, COLUMNS, COLUMNS) if slot.reach == "element" else (6, COLUMNS)
@@ -75,21 +87,6 @@ def _tensors(slot: Slot, dtype: torch.dtype, scale: float) -> list[Any]:
         drawn = spread * torch.randn(size, generator=generator, dtype=torch.float64)
         found.append(drawn.to(dtype).requires_grad_())
     return found
-
-
-def _check_finite(slot: Slot, function: CodeFunction, dtype: torch.dtype, scale: float) -> None:
-    """Check shape, dtype, and that values and gradients are finite."""
-    arguments = _tensors(slot, dtype, scale)
-    result = function(*arguments)
-    where = f"on numbers of about {scale:g}"
-    if not result.isfinite().all():
-        raise CodeFailed(f"{slot.key} is not finite {where}; bound it, or add an epsilon")
-    if not result.requires_grad:
-        raise CodeFailed(f"{slot.key} has no gradient; compute its result from its arguments")
-    learned = [one for one in arguments if isinstance(one, Tensor)] + [*function.parameters()]
-    for one in torch.autograd.grad(result.sum(), learned, allow_unused=True):
-        if one is not None and not one.isfinite().all():
-            raise CodeFailed(f"{slot.key} has no finite gradient {where}; add an epsilon")
 
 
 # --- inside small models ------------------------------------------------------------------------

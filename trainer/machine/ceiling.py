@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
@@ -101,22 +102,20 @@ def measure_here(device: str, dtype: DTypeName, sizes: Sequence[int]) -> Ceiling
 
     number = torch.float32 if dtype == "fp32" else torch.bfloat16
     place = torch.device(device)
-    products = tuple(_product(place, number, size) for size in sizes)
+    products = []
+    for size in sizes:
+        left, right = (torch.randn(size, size, device=place).to(number) for _ in range(2))
+        out = torch.empty_like(left)
+        seconds = _median_s(place, partial(torch.mm, left, right, out=out))
+        products.append(Product(size=size, tflops=2 * size**3 / seconds / 1e12))
     copied_bytes = CPU_COPY_BYTES if place.type == "cpu" else CUDA_COPY_BYTES
     source = torch.ones(copied_bytes // 4, device=place)
     target = torch.empty_like(source)
     copy_s = _median_s(place, lambda: target.copy_(source))
     copy_gb_per_s = 2 * copied_bytes / copy_s / 1e9
-    return Ceiling(device=device, dtype=dtype, products=products, copy_gb_per_s=copy_gb_per_s)
-
-
-def _product(device: torch.device, dtype: torch.dtype, size: int) -> Product:
-    import torch  # noqa: PLC0415
-
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    out = torch.empty_like(left)
-    seconds = _median_s(device, lambda: torch.mm(left, right, out=out))
-    return Product(size=size, tflops=2 * size**3 / seconds / 1e12)
+    return Ceiling(
+        device=device, dtype=dtype, products=tuple(products), copy_gb_per_s=copy_gb_per_s
+    )
 
 
 def _median_s(device: torch.device, work: Callable[[], object]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -123,9 +124,13 @@ def device_limit(
     """
     sharers = places if device == "cpu" else 1
     limits = [DeviceLimit(gib=psutil.virtual_memory().total / GIB / sharers, source="system")]
-    container_gib = _container_gib()
-    if container_gib is not None:
-        limits.append(DeviceLimit(gib=container_gib / sharers, source="container"))
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError):
+            text = path.read_text("ascii").strip()
+            # Version 1 says "no limit" with a number near 2**63.
+            if text.isdigit() and 0 < int(text) < 1 << 60:
+                gib = int(text) / GIB / sharers
+                limits.append(DeviceLimit(gib=gib, source="container"))
     if device == "cpu":
         if trial_limit_gib is not None:
             limits.append(DeviceLimit(gib=trial_limit_gib, source="trial"))
@@ -141,18 +146,6 @@ def device_limit(
     left = DeviceLimit(gib=left_gib, source="available")
     least = min((*limits, gpu, left), key=lambda limit: limit.gib)
     return least.model_copy(update={"is_shared": True})
-
-
-def _container_gib() -> float | None:
-    for path in _CGROUP_LIMITS:
-        try:
-            text = path.read_text("ascii").strip()
-        except OSError:
-            continue
-        # Version 1 says "no limit" with a number near 2**63.
-        if text.isdigit() and 0 < int(text) < 1 << 60:
-            return int(text) / GIB
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -131,11 +132,21 @@ class Sampler(Closing):
             sample = self._telemetry.sample()
             if sample.blank:
                 return
-            self._open_file()
+            with self._noting_refusals():
+                if self._path is not None:
+                    self._file = TelemetryFile(self._path)
+                    with self._changed:
+                        self._earlier = self._file.sessions
             while not sample.blank:
                 self._take(sample)
-                if not self._wait_until_due():
-                    return
+                with self._changed:
+                    due_in_s = self._last_s + self._interval_s - time.monotonic()
+                    self._changed.wait_for(
+                        lambda: self._stopping or self._asked, max(0.0, due_in_s)
+                    )
+                    self._asked = False
+                    if self._stopping:
+                        return
                 sample = self._telemetry.sample()
             self._on_note(
                 "telemetry ended: the device no longer answers; the campaign continues without it"
@@ -146,44 +157,26 @@ class Sampler(Closing):
                 self._changed.notify_all()
             self._telemetry.close()
 
-    def _wait_until_due(self) -> bool:
-        """Sleep until the next sample is due or asked for; return false once it is time to stop."""
-        with self._changed:
-            due_in_s = self._last_s + self._interval_s - time.monotonic()
-            self._changed.wait_for(lambda: self._stopping or self._asked, max(0.0, due_in_s))
-            self._asked = False
-            return not self._stopping
-
     def _take(self, sample: Sample) -> None:
         """Keep one sample, in memory and in the file."""
         with self._changed:
             self._samples.append(sample)
             self._changed.notify_all()
-        if self._file is None:
-            return
-        try:
-            self._file.append(sample, sample.monotonic_s - self._samples[0].monotonic_s)
-        except OSError as error:
-            self._give_up_file(error)
+        with self._noting_refusals():
+            if self._file is not None:
+                self._file.append(sample, sample.monotonic_s - self._samples[0].monotonic_s)
 
-    def _open_file(self) -> None:
-        """Open telemetry.csv, with the samples of earlier sessions."""
-        if self._path is None:
-            return
+    @contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        """Give up the file if the disk refuses it."""
         try:
-            self._file = TelemetryFile(self._path)
+            yield
         except OSError as error:
-            self._give_up_file(error)
-            return
-        with self._changed:
-            self._earlier = self._file.sessions
-
-    def _give_up_file(self, error: OSError) -> None:
-        self._on_note(
-            f"{self._path} cannot be written ({error.strerror or error}); "
-            "sampling continues without it"
-        )
-        self._file = None
+            self._on_note(
+                f"{self._path} cannot be written ({error.strerror or error}); "
+                "sampling continues without it"
+            )
+            self._file = None
 
 
 def begin_metering(meter: Sampler) -> Callable[[Finished], Finished]:

@@ -12,7 +12,7 @@ from agent.menu.rails import Rails
 from tests.support.configs import config
 from trainer.backends.coded import CodeFailed, check_causality
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.code_check import CodeRunner, check
+from trainer.code_check import CodeRunner
 from trainer.code_check.checks import verdict_on
 
 GOOD = {
@@ -142,4 +142,4 @@ def test_the_rails_run_code_in_a_sandbox_once() -> None:
     hungry = config(
         **{"code.update": "x = torch.ones(100000)\nx = torch.outer(x, x)\nreturn param"}
     )
-    assert "update" in check(hungry).why
+    assert "update" in CodeRunner()(hungry)
