@@ -102,10 +102,9 @@ def prepare(
         key = hashlib.sha256(settings.encode() + spool.exact_digests(heldout))
         key.update(spool.exact_digests(train))
         folder = f"{name}-{key.hexdigest()[:12]}"
-        cached = intact_corpus(directory.parent / folder)
-        if cached is not None:
-            return cached
-        return _build(directory, folder, spool, heldout, train, recipe, name=name, report=report)
+        return intact_corpus(directory.parent / folder) or _build(
+            directory, folder, spool, heldout, train, recipe, name=name, report=report
+        )
 
 
 def default_name(sources: Sequence[str]) -> str:
