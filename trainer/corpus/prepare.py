@@ -69,8 +69,7 @@ def prepare(
     there is one. Sources are described in :mod:`trainer.corpus.sources`, tokenizers in
     :mod:`trainer.corpus.tokenization`, the split in :mod:`trainer.corpus.documents`.
 
-    :param heldout_bytes: approximate size of the held-out text; never more than a tenth of the
-        text.
+    :param heldout_bytes: approximate size of the held-out text, at most a tenth of all text.
     :param name: name of the corpus; by default made from the sources' names.
     :param text_field: the field of JSONL, Parquet and dataset records that holds the text.
     :param on_progress: called from time to time, at least at the start and end of a stage.
@@ -78,10 +77,8 @@ def prepare(
     :raises MachineryError: if the cache cannot be written.
     """
     if heldout_bytes < NEEDED_BYTES:
-        raise CorpusError(
-            f"{heldout_bytes} held-out bytes are too few to measure anything; use "
-            f"{NEEDED_BYTES:,} or more"
-        )
+        fix = f"use {NEEDED_BYTES:,} or more"
+        raise CorpusError(f"{heldout_bytes} held-out bytes are too few to measure anything; {fix}")
     recipe = parse_tokenizer(tokenizer)
     reader = SourceReader(sources, text_field)
     name = name if name is not None else default_name(sources)
@@ -99,8 +96,8 @@ def prepare(
         _read(reader, spool, report)
         heldout, train = split(spool, heldout_bytes)
         settings = f"{FORMAT} {recipe.identity} {recipe.label} {heldout_bytes} {len(spool)} "
-        key = hashlib.sha256(settings.encode() + spool.exact_digests(heldout))
-        key.update(spool.exact_digests(train))
+        digests = spool.exact_digests(heldout) + spool.exact_digests(train)
+        key = hashlib.sha256(settings.encode() + digests)
         folder = f"{name}-{key.hexdigest()[:12]}"
         return intact_corpus(directory.parent / folder) or _build(
             directory, folder, spool, heldout, train, recipe, name=name, report=report
