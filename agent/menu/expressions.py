@@ -20,6 +20,7 @@ import ast
 import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -234,22 +235,13 @@ def _compare(node: ast.Compare, values: Mapping[str, Scalar]) -> bool:
 
 def _compute(op: type[ast.operator], left: Any, right: Any) -> Any:
     symbol, function = _ARITHMETIC[op]
-
-    def said(problem: str) -> ExpressionError:
-        return ExpressionError(f"{json_text(left)} {symbol} {json_text(right)} {problem}")
-
-    if op is ast.Pow and abs(right) > MAX_EXPONENT:
-        raise said(f"has an exponent beyond ±{MAX_EXPONENT}")
-    try:
-        result = function(left, right)
-    except ZeroDivisionError as error:
-        raise said("divides by zero") from error
-    except OverflowError as error:
-        raise said("is too large") from error
-    if isinstance(result, complex):
-        raise said("is not a real number")
-    if not -MAX_MAGNITUDE <= result <= MAX_MAGNITUDE:
-        raise said(f"is beyond ±{MAX_MAGNITUDE:g}")
+    result = None
+    if op is not ast.Pow or abs(right) <= MAX_EXPONENT:
+        with suppress(ArithmeticError):
+            result = function(left, right)
+    if not isinstance(result, int | float) or not -MAX_MAGNITUDE <= result <= MAX_MAGNITUDE:
+        said = f"{json_text(left)} {symbol} {json_text(right)}"
+        raise ExpressionError(f"{said} is not a number within ±{MAX_MAGNITUDE:g}")
     return result
 
 

@@ -71,9 +71,6 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     knobs = _table(document, "knobs")
     if not knobs:
         raise ValueError("there is no [knobs.NAME] table; add one for each knob")
-    constraints = document.get("constraints", [])
-    if not isinstance(constraints, list):
-        raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
     code = _table(document, "code")
     trainer = _trainer(document, tuple(code))
     keys, read = CODE_KEYS, CodeKnob.read
@@ -92,20 +89,13 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         key: _part(f"knob {key}", table, Knob.keys(), partial(Knob.read, key))
         for key, table in knobs.items()
     }
-    tied = _table(document, "tied")
-    for field, formula in tied.items():
-        if not isinstance(formula, str):
-            raise ValueError(  # noqa: TRY004
-                f"tied {field} is {json_text(formula)}; write its formula in quotation marks, such "
-                'as "d_model / 64", or make it a constant'
-            )
     return ProxyMenu(
         name=name,
         doc=document.get("doc", ""),
         knobs=read_knobs | {knob.name: knob for knob in codes},
-        tied=tied,
+        tied=_table(document, "tied"),
         constants=_table(document, "constants"),
-        constraints=tuple(_record("a constraint", one, Constraint) for one in constraints),
+        constraints=document.get("constraints", ()),
         campaign=_record(
             "[campaign]", _campaign(_table(document, "campaign"), trainer), CampaignDefaults
         ),

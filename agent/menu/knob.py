@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, model_serializer, model_validator
 
-from agent.menu.expressions import ExpressionError, Kind, kind_of
+from agent.menu.expressions import ExpressionError, kind_of
 from autoresearch.domains.base import Domain
 from autoresearch.domains.kinds import domain_keys, read_domain
 from autoresearch.values import Frozen, PlainText, Scalar
@@ -74,11 +74,6 @@ class Knob(Frozen):
         described = {"type": "", **_UNSAID, **self.domain.table()}
         reads = {} if self.reads is None else {"reads": self.reads}
         return {"name": self.name, **described, "default": self.default, **reads, "doc": self.doc}
-
-    @property
-    def kind(self) -> Kind:
-        """Kind of the knob's values in a constraint."""
-        return kind_of(self.default)
 
     def why_not(self, value: object) -> str | None:
         """Return one clause why the knob may not take a value, or None."""

@@ -57,15 +57,12 @@ def check_values(
     :param complete: all fields of the menu's baseline.
     :raises ValueError: one clause that names the knob and the value.
     """
-    for name, value in constants.items():
+    values = [(f"constant {name}", name, value) for name, value in constants.items()]
+    own = (knob for knob in knobs.values() if knob.reads is None)
+    values += [(f"knob {one.name}", one.name, value) for one in own for value in one.domain.ends]
+    for what, name, value in values:
         if problem := _field_problem(complete, name, value):
-            raise ValueError(f"constant {name} = {json_text(value)} cannot be trained: {problem}")
-    for name, knob in knobs.items():
-        for value in knob.domain.ends if knob.reads is None else ():
-            if problem := _field_problem(complete, name, value):
-                raise ValueError(
-                    f"knob {name} reaches {json_text(value)}, which cannot be trained: {problem}"
-                )
+            raise ValueError(f"{what} = {json_text(value)} cannot be trained: {problem}")
 
 
 def check_readings(
@@ -102,11 +99,10 @@ def check_command(
                 f"knob {name} has reads, but a command's knobs are not fields of a config; remove "
                 "its reads"
             )
-    trainer.check_names([name for name in knobs if not name.startswith(CODE)], [*tied, *constants])
-    truths = [name for name, knob in knobs.items() if knob.kind == "truth"]
-    trainer.check_words(
-        truths + [name for name, value in constants.items() if isinstance(value, bool)]
-    )
+    defaults = {name: knob.default for name, knob in knobs.items()}
+    truths = [name for name, one in {**defaults, **constants}.items() if isinstance(one, bool)]
+    own = [name for name in knobs if not name.startswith(CODE)]
+    trainer.check_names(own, [*tied, *constants], truths)
     if not trainer.tells(budget.unit):
         raise ValueError(
             f"the budget of {budget} does not reach the command; add {{{budget.unit}}} to it, or "

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.menu.files import ProxyMenu
-from agent.menu.replies import Form, ParsedReply, read_reply
+from agent.menu.replies import Form, read_reply
 from agent.menu.reply_objects import ReplyError
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
@@ -93,88 +93,71 @@ class Rails:
         ``tried`` holds config hashes. No content of a reply raises an error.
         """
         try:
-            reply = read_reply(raw, self.form).coerced(self.menu.domains)
+            reply = read_reply(raw, self.form)
         except ReplyError as error:
             return Checked(Verdict(allowed=False, rail="schema", why=str(error)), None, None)
         domains, now = self.menu.domains, self.menu.knob_values(reference)
-        # A value outside its knob's domain is not restated, so that no refusal is hidden.
-        restated = {
-            name: value
-            for name, value in reply.changes.items()
-            if name in domains
-            and domains[name].contains(value)
-            and domains[name].normal(value) == now[name]
-        }
-        reply = reply.without(restated)
+        changes: dict[str, Scalar] = {}
+        restated: dict[str, Scalar] = {}
+        for name, said in reply.changes.items():
+            domain = domains.get(name)
+            value = domain.coerced(said) if domain else said
+            # A value outside its knob's domain is not restated, so that no refusal is hidden.
+            is_same = domain and domain.contains(value) and domain.normal(value) == now[name]
+            (restated if is_same else changes)[name] = value
+        proposal = None
+        # JSON carries no larger numbers.
+        if all(isinstance(one, str) or abs(one) <= sys.float_info.max for one in changes.values()):
+            proposal = Proposal(changes=changes, reason=reply.reason, restated=restated)
         try:
-            self._menu(reply.changes)
-            self._range(reply.changes)
-            config = self._cross(reply.changes, reference)
-            self._memory(config)
-            self._novelty(config, reference, tried)
-            self._code_run(config)
+            self._check_changes(changes)
+            config = self._checked_config(changes, reference, tried)
         except _RefusedError as refused:
-            return Checked(refused.verdict, _proposal(reply, restated), None)
-        return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
+            return Checked(refused.verdict, proposal, None)
+        return Checked(Verdict(allowed=True), proposal, config)
 
-    def _menu(self, changes: Mapping[str, Scalar]) -> None:
+    def _check_changes(self, changes: Mapping[str, Scalar]) -> None:
+        """Refuse changes by the rails menu, range and code."""
+        menu = self.menu
         for name in changes:
-            if name in self.menu.constants:
-                fixed = json_text(self.menu.constants[name])
-                raise _RefusedError(
-                    "menu",
-                    f"{name} is fixed at {fixed} by this menu; change one of its knobs instead",
-                )
-            if name in self.menu.ties:
-                tie = self.menu.ties[name]
-                knobs = " or ".join(tie.knobs)
-                raise _RefusedError(
-                    "menu", f"{name} follows {knobs} in this menu ({tie}); change {knobs} instead"
-                )
-            if name not in self.menu.knobs:
-                near = did_you_mean(name, self.menu.knobs)
-                raise _RefusedError("menu", f"{json_text(name)} is not a knob of this menu{near}")
+            if name in menu.constants:
+                why = f"is fixed at {json_text(menu.constants[name])} by this menu; "
+                raise _RefusedError("menu", f"{name} {why}change one of its knobs instead")
+            if name in menu.ties:
+                knobs = " or ".join(menu.ties[name].knobs)
+                why = f"follows {knobs} in this menu ({menu.ties[name]}); change {knobs} instead"
+                raise _RefusedError("menu", f"{name} {why}")
+            if name not in menu.knobs:
+                why = f"is not a knob of this menu{did_you_mean(name, menu.knobs)}"
+                raise _RefusedError("menu", f"{json_text(name)} {why}")
         if len(changes) > self.max_changes:
-            raise _RefusedError(
-                "menu",
-                f"{len(changes)} knobs are set; set at most {self.max_changes} at a time",
-            )
-
-    def _range(self, changes: Mapping[str, Scalar]) -> None:
+            why = f"{len(changes)} knobs are set; set at most {self.max_changes} at a time"
+            raise _RefusedError("menu", why)
         for name, value in changes.items():
-            clause = self.menu.knobs[name].why_not(value)
-            if clause and name in self.menu.code_knobs:
+            clause = menu.knobs[name].why_not(value)
+            if clause and name in menu.code_knobs:
                 raise _RefusedError("code", clause)
             if clause:
                 raise _RefusedError("range", f"{clause}; choose a value inside that domain")
 
-    def _cross(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> AnyConfig:
+    def _checked_config(
+        self, changes: Mapping[str, Scalar], reference: AnyConfig, tried: Container[str]
+    ) -> AnyConfig:
+        """Return the config, or refuse it by the rails cross, memory, novelty and code_run."""
         try:
             config = self.menu.apply(reference, changes)
         except SpecError as error:
             raise _RefusedError("cross", f"{error}; change one of them as well") from error
         if broken := self.menu.why_broken(config, self.budget):
             raise _RefusedError("cross", broken)
-        return config
-
-    def _memory(self, config: AnyConfig) -> None:
-        if self.memory is None:
-            return
-        predicted_gib, limit_gib = self.memory.predict_gib(gpt(config)), self.memory.limit_gib
-        if predicted_gib is not None and predicted_gib > limit_gib:
+        predicted_gib = self.memory and self.memory.predict_gib(gpt(config))
+        if self.memory and predicted_gib and predicted_gib > self.memory.limit_gib:
             raise _RefusedError(
                 "memory",
-                f"the config would need about {predicted_gib:.2f} GiB of the {limit_gib:.2f} GiB "
-                "available; make the batch, the sequence or the model smaller",
+                f"the config would need about {predicted_gib:.2f} GiB of the "
+                f"{self.memory.limit_gib:.2f} GiB available; make the batch, the sequence or the "
+                "model smaller",
             )
-
-    def _code_run(self, config: AnyConfig) -> None:
-        if self.run_code is None or not isinstance(config, Config):
-            return
-        if why := self.run_code(config):
-            raise _RefusedError("code_run", why)
-
-    def _novelty(self, config: AnyConfig, reference: AnyConfig, tried: Container[str]) -> None:
         if config == reference:
             raise _RefusedError(
                 "novelty",
@@ -187,12 +170,7 @@ class Rails:
                 f"the config {config.config_hash[:12]} was already tried; change another knob or "
                 "choose another value",
             )
-
-
-def _proposal(reply: ParsedReply, restated: Mapping[str, Scalar]) -> Proposal | None:
-    """Return the reply as the journal stores it; None if it holds a number that JSON cannot
-    carry."""
-    numbers = [value for value in reply.changes.values() if isinstance(value, int | float)]
-    if not all(abs(number) <= sys.float_info.max for number in numbers):
-        return None
-    return Proposal(changes=reply.changes, reason=reply.reason, restated=dict(restated))
+        why = self.run_code(config) if self.run_code and isinstance(config, Config) else ""
+        if why:
+            raise _RefusedError("code_run", why)
+        return config

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -22,7 +22,6 @@ from agent.menu.reply_objects import (
     reply_document,
     without_thoughts,
 )
-from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
 
@@ -46,19 +45,6 @@ class ParsedReply:
 
     changes: dict[str, Scalar]
     reason: str
-
-    def without(self, knobs: Container[str]) -> ParsedReply:
-        """Return the reply without the changes of these knobs."""
-        changes = {name: value for name, value in self.changes.items() if name not in knobs}
-        return ParsedReply(changes, self.reason)
-
-    def coerced(self, domains: Mapping[str, Domain]) -> ParsedReply:
-        """Return the reply with each value converted to its knob's type if that loses nothing."""
-        changes = {
-            name: domains[name].coerced(value) if name in domains else value
-            for name, value in self.changes.items()
-        }
-        return ParsedReply(changes, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +124,9 @@ def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CodeReply:
-    """Content of a reply that writes a function."""
-
-    code: str
-    reason: str
-
-
-def read_code_reply(raw: str) -> CodeReply:
-    """Return the function in a reply: an object of reason and code, or one fenced block of code,
-    whose reason is the prose before it.
+def read_code_reply(raw: str) -> tuple[str, str]:
+    """Return the function in a reply and its reason: an object of reason and code, or one fenced
+    block of code, whose reason is the prose before it.
 
     :raises ReplyError: if there is none.
     """
@@ -160,17 +138,17 @@ def read_code_reply(raw: str) -> CodeReply:
             raise
         said = " ".join(without_thoughts(raw).split("```")[0].split())
         printable = "".join(c for c in said if c.isprintable())
-        return CodeReply(blocks[0], printable[:MAX_REASON_CHARACTERS])
+        return blocks[0], printable[:MAX_REASON_CHARACTERS]
     refuse_extra_keys(document, _CODE_KEYS)
     code = document.get("code")
     if not isinstance(code, str) or not code.strip():
         raise ReplyError(f"code is {json_text(code)}; make it the text of one function")
-    return CodeReply(code, _reason(document.get("reason", "")))
+    return code, _reason(document.get("reason", ""))
 
 
 def _changes(changes: Any) -> dict[str, Scalar]:
     if isinstance(changes, list):
-        pairs = []
+        pairs: list[tuple[str, Any]] = []
         for item in changes:
             is_pair = isinstance(item, dict) and item.keys() == {"knob", "value"}
             if not is_pair or not isinstance(item["knob"], str):
@@ -178,8 +156,11 @@ def _changes(changes: Any) -> dict[str, Scalar]:
                     f"changes lists {json_text(item)}; give each change as "
                     '{"knob": "lr", "value": 0.002} and nothing else'
                 )
-            pairs.append((item["knob"], item["value"]))
-        changes = object_without_repeats(_said_once(pairs))
+            pair = (item["knob"], item["value"])
+            # Small models repeat a change: the same knob with the same value of the same type.
+            if not any(pair == one and type(pair[1]) is type(one[1]) for one in pairs):
+                pairs.append(pair)
+        changes = object_without_repeats(pairs)
     if not isinstance(changes, dict):
         raise ReplyError(
             f"changes is {json_text(changes)}; make it a list like "
@@ -194,16 +175,6 @@ def _changes(changes: Any) -> dict[str, Scalar]:
                 "boolean"
             )
     return changes
-
-
-def _said_once(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Return the pairs without exact repetitions, which small models write: the same knob with the
-    same value of the same type."""
-    kept: dict[tuple[str, type, Any], tuple[str, Any]] = {}
-    for place, (name, value) in enumerate(pairs):
-        said = value if isinstance(value, bool | int | float | str) else place
-        kept.setdefault((name, type(value), said), (name, value))
-    return list(kept.values())
 
 
 def _reason(reason: Any) -> str:

@@ -15,7 +15,7 @@ of a score, and its command the same placeholders.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Annotated, Literal, Self
 
@@ -189,26 +189,34 @@ class TrainerTable(Frozen):
         """Whether the command takes the seed, without which all runs of a config are identical."""
         return "seed" in self.asked or self.values != "args"
 
-    def check_names(self, knobs: Iterable[str], others: Iterable[str]) -> None:
+    def check_names(
+        self, knobs: Collection[str], others: Iterable[str], truths: Collection[str]
+    ) -> None:
         """Check that every name in braces is known, and that every knob reaches the command.
 
         :param others: tied fields and constants.
+        :param truths: the knobs and constants that are true or false.
         :raises ValueError: one clause that names the fault and the fix.
         """
-        knobs, others = list(knobs), list(others)
-        for name in (*knobs, *others):
+        known = [*knobs, *others]
+        for name in known:
             if not _NAME.fullmatch(name):
                 raise ValueError(
                     f"{json_text(name)} cannot be a name in a command; use letters, digits and _"
                 )
             if name in BUILT_IN or name == "budget_steps":
                 raise ValueError(f"{name} is a built-in placeholder; give it another name")
-        asked = _names_in(self._texts)
-        for name in sorted(asked):
-            if name not in (*knobs, *others, *BUILT_IN):
-                near = did_you_mean(name, [*knobs, *others, *BUILT_IN])
+        asked = sorted(pair for text in self._texts for pair in _placeholders(text))
+        for name, words in asked:
+            if name not in (*known, *BUILT_IN):
+                near = did_you_mean(name, [*known, *BUILT_IN])
                 raise ValueError(f"the command uses {{{name}}}, which is not defined{near}")
-        if "values" in asked and self.values not in {"json", "toml"}:
+            if words and name not in truths:
+                raise ValueError(
+                    f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
+                    f"write {{{name}}}"
+                )
+        if any(name == "values" for name, _ in asked) and self.values not in {"json", "toml"}:
             raise ValueError('{values} is a file; add values = "json" or "toml"')
         if self.set_by == "edit" or self.values == "env":
             return
@@ -223,21 +231,6 @@ class TrainerTable(Frozen):
                     f"knob {name} does not reach the command; add {{{name}}} to it, or remove the "
                     "knob"
                 )
-
-    def check_words(self, truths: Iterable[str]) -> None:
-        """Check that words for true and false belong to booleans.
-
-        :param truths: the knobs and constants that are true or false.
-        :raises ValueError: one clause that names the fault and the fix.
-        """
-        truths = list(truths)
-        for text in self._texts:
-            for name, words in _placeholders(text):
-                if words and name not in truths:
-                    raise ValueError(
-                        f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
-                        f"write {{{name}}}"
-                    )
 
     @property
     def _templates(self) -> tuple[str, ...]:

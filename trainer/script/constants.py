@@ -16,16 +16,13 @@ changes the dictionary.
 Its value is a literal, or arithmetic over literals. Each number of a sequence such as ``ADAM_BETAS
 = (0.8, 0.95)`` is a constant of its own: ``ADAM_BETAS_0``, ``ADAM_BETAS_1``. A name of a
 field or an entry that occurs twice is qualified by its class or dictionary: ``OptimizerConfig_lr``.
-
-With ``state=True``, names that are assigned again later count with their first assignment. Scripts
-that let a command line overwrite their globals at a certain line are read this way up to that line.
 """
 
 import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoresearch.values import Scalar
 from trainer.script.literals import NotLiteralError, literal
@@ -42,8 +39,6 @@ class Constant:
     """Expression of the value; it holds the location in the text."""
     owner: str | None = None
     """Class whose field it is, or dictionary whose entry."""
-    target: str = ""
-    """Assigned name, without the class and the index in a sequence."""
 
     @property
     def line(self) -> int:
@@ -51,27 +46,27 @@ class Constant:
         return self.node.lineno
 
 
-def constants(
-    tree: ast.Module, *, before_line: int | None = None, state: bool = False
-) -> dict[str, Constant]:
-    """Return a script's constants by their names in a menu, in the order of the text.
-
-    :param before_line: return only constants above this line.
-    :param state: include names that are assigned again later, with their first assignment.
-    """
-    found = list(_of_module(tree, state=state))
+def constants(tree: ast.Module) -> dict[str, Constant]:
+    """Return a script's constants by their names in a menu, in the order of the text."""
+    found = list(_of_module(tree))
     found += [
         one for node in tree.body if isinstance(node, ast.ClassDef) for one in _of_class(node, tree)
     ]
-    if before_line is not None:
-        found = [one for one in found if one.line < before_line]
     found.sort(key=lambda one: (one.node.lineno, one.node.col_offset))
     times = Counter(one.name for one in found)
     named: dict[str, Constant] = {}
     for one in found:
         name = one.name if times[one.name] == 1 or not one.owner else f"{one.owner}_{one.name}"
-        named.setdefault(name, Constant(name, one.value, one.node, one.owner, one.target))
+        named.setdefault(name, replace(one, name=name))
     return named
+
+
+def first_values(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return the first value that each name of the module is assigned outside any block."""
+    found: dict[str, ast.expr] = {}
+    for name, value in (pair for one in top_statements(tree) for pair in assignments(one)):
+        found.setdefault(name, value)
+    return found
 
 
 def assigned_lines(tree: ast.Module, name: str) -> list[int]:
@@ -90,14 +85,10 @@ def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
 # --- the module's own ---------------------------------------------------------------------------
 
 
-def _of_module(tree: ast.Module, *, state: bool) -> Iterator[Constant]:
+def _of_module(tree: ast.Module) -> Iterator[Constant]:
     times = Counter(name for name, _ in _stores(tree))
-    seen: set[str] = set()
-    for statement in top_statements(tree):
-        for name, value in assignments(statement):
-            if name in seen or name.startswith("_") or (times[name] > 1 and not state):
-                continue
-            seen.add(name)
+    for name, value in first_values(tree).items():
+        if times[name] == 1 and not name.startswith("_"):
             yield from constants_in(name, value)
             if isinstance(value, ast.Dict) and SETTINGS.search(name):
                 yield from _entries(name, value, tree)
@@ -162,16 +153,12 @@ def constants_in(name: str, node: ast.expr, owner: str | None = None) -> Iterato
     except NotLiteralError:
         return
     if isinstance(value, bool | int | float | str):
-        yield Constant(name, value, node, owner, name)
+        yield Constant(name, value, node, owner)
     elif isinstance(node, ast.Tuple | ast.List) and isinstance(value, tuple):
-        if not value or any(
-            isinstance(one, bool) or not isinstance(one, int | float) for one in value
-        ):
-            return
-        for place, item in enumerate(node.elts):
-            one = value[place]
-            assert isinstance(one, int | float)
-            yield Constant(f"{name}_{place}", one, item, owner, name)
+        numbers = [n for n in value if isinstance(n, int | float) and not isinstance(n, bool)]
+        if len(numbers) == len(value):
+            for place, (one, item) in enumerate(zip(numbers, node.elts, strict=True)):
+                yield Constant(f"{name}_{place}", one, item, owner)
 
 
 class _Stores(ast.NodeVisitor):

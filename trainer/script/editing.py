@@ -2,7 +2,6 @@
 
 import ast
 import math
-import re
 import warnings
 from collections.abc import Mapping
 
@@ -12,9 +11,6 @@ from autoresearch.words import CODE, did_you_mean, json_text
 from trainer.script.constants import Constant, assigned_lines, constants
 from trainer.script.nested import nested
 from trainer.script.regions import regions, replaced
-
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-"""A line as Python's parser counts lines, which ``str.splitlines`` does not."""
 
 
 def edited(source: str, values: Mapping[str, Scalar]) -> str:
@@ -102,19 +98,10 @@ def _known(source: str, known: Mapping[str, Constant], name: str) -> Constant:
 
 
 def _replaced(text: str, node: ast.expr, written: str) -> str:
-    starts = [0]
-    for line in _LINE.findall(text):
-        starts.append(starts[-1] + len(line))
-    begin = starts[node.lineno - 1] + _characters(text, starts, node.lineno, node.col_offset)
+    """Return the text with an expression replaced."""
     assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    end = starts[node.end_lineno - 1] + _characters(
-        text, starts, node.end_lineno, node.end_col_offset
-    )
-    return text[:begin] + written + text[end:]
-
-
-def _characters(text: str, starts: list[int], line: int, column: int) -> int:
-    """Convert the parser's column, counted in UTF-8 bytes, to characters."""
-    whole = text[starts[line - 1] : starts[line]]
-    return len(whole.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
+    # The parser counts columns in bytes, and lines as bytes.splitlines does, not str.splitlines.
+    lines = text.encode("utf-8", "surrogatepass").splitlines(keepends=True)
+    before = [*lines[: node.lineno - 1], lines[node.lineno - 1][: node.col_offset]]
+    after = [lines[node.end_lineno - 1][node.end_col_offset :], *lines[node.end_lineno :]]
+    return b"".join([*before, written.encode(), *after]).decode("utf-8", "surrogatepass")

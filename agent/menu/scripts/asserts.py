@@ -9,8 +9,8 @@ Assertions that the menu's language cannot express, or that are false at the def
 import ast
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agent.menu.expressions import Expression, ExpressionError
 from agent.menu.formulas import Constraint
@@ -19,8 +19,8 @@ from agent.menu.scripts.tree import Names
 from autoresearch.values import Scalar
 from trainer.script.constants import assigned_once
 
-MAX_STEPS = 8
-"""Most rounds of substituting names."""
+MAX_DEPTH = 8
+"""Most names within names that are substituted."""
 
 
 def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[Constraint]:
@@ -28,75 +28,50 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
     constants at their defaults."""
     found: dict[str, Constraint] = {}
     beside = modules_beside(script.path, script.tree)
-    outside = _imported_values(script, beside)
     for place, tree in {script.path: script.tree, **beside}.items():
-        computed = {n: node for n, node in assigned_once(tree).items() if n not in values}
-        reading = _Reading(computed, values, outside if place == script.path else {})
+        known = assigned_once(tree)
+        if place == script.path:
+            known |= _imported_values(script, beside)
+        over_knobs = _OverKnobs({name: known[name] for name in known.keys() - values.keys()})
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assert) and (expr := reading.constraint(node.test)):
+            if not isinstance(node, ast.Assert):
+                continue
+            expr = ast.unparse(over_knobs.visit(copy.deepcopy(node.test)))
+            try:
+                read = Expression.parse(expr, values.keys())
+                holds = bool(read.names) and read.holds(values)
+            except ExpressionError:
+                continue
+            if holds:
                 doc = f"asserted in {place.name}, line {node.lineno}"
                 found.setdefault(expr, Constraint(expr=expr, doc=doc))
     return list(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Meaning of the names in one module's assertions."""
+class _OverKnobs(ast.NodeTransformer):
+    """Rewrites ``config.n_embd`` as ``n_embd``, and substitutes expressions for known names."""
 
-    computed: Mapping[str, ast.expr]
-    values: Mapping[str, Scalar]
-    outside: Mapping[str, Scalar]
+    def __init__(self, known: Mapping[str, ast.expr], depth: int = 0) -> None:
+        self._known, self._depth = known, depth
 
-    def constraint(self, test: ast.expr) -> str | None:
-        """Return the assertion in the menu's language, if it can be expressed and holds."""
-        read = self._over_knobs(test)
-        if read is None:
-            return None
-        expr = ast.unparse(read)
-        try:
-            expression = Expression.parse(expr, self.values.keys())
-            return expr if expression.names and expression.holds(self.values) else None
-        except ExpressionError:
-            return None
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        return self.visit_Name(ast.Name(node.attr, ast.Load()))
 
-    def _over_knobs(self, test: ast.expr) -> ast.expr | None:
-        read: ast.expr = _Replaced({}).visit(copy.deepcopy(test))
-        for _ in range(MAX_STEPS):
-            names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
-            unknown = names - self.values.keys()
-            if not unknown:
-                return read
-            known = {name: self.computed[name] for name in unknown if name in self.computed}
-            known |= {
-                name: ast.Constant(self.outside[name]) for name in unknown if name in self.outside
-            }
-            if len(known) < len(unknown):
-                return None
-            read = _Replaced({}).visit(_Replaced(known).visit(read))
-        return None
+    def visit_Name(self, node: ast.Name) -> Any:
+        if node.id not in self._known or self._depth == MAX_DEPTH:
+            return node
+        inner = copy.deepcopy(self._known[node.id])
+        return _OverKnobs(self._known, self._depth + 1).visit(inner)
 
 
-class _Replaced(ast.NodeTransformer):
-    """Rewrites ``config.n_embd`` as ``n_embd``, and substitutes expressions for names."""
-
-    def __init__(self, known: Mapping[str, ast.expr]) -> None:
-        self._known = known
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return ast.Name(node.attr, ast.Load())
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self._known.get(node.id, node))
-
-
-def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, Scalar]:
+def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, ast.expr]:
     """Return the literals that the script imports by name from modules beside it."""
-    found: dict[str, Scalar] = {}
+    found: dict[str, ast.expr] = {}
     known = {path.stem: Names(tree) for path, tree in beside.items()}
     for node in ast.walk(script.tree):
         if isinstance(node, ast.ImportFrom) and node.module in known:
             for alias in node.names:
                 value = known[node.module].known(ast.Name(alias.name))
                 if value is not None and not isinstance(value, tuple):
-                    found[alias.asname or alias.name] = value
+                    found[alias.asname or alias.name] = ast.Constant(value)
     return found

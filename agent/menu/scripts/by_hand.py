@@ -14,7 +14,7 @@ from agent.menu.scripts.reading import Script, configurator_line, source_of
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
-from trainer.script.constants import constants
+from trainer.script.constants import constants_in, first_values
 from trainer.script.editing import script_tree
 
 
@@ -30,11 +30,10 @@ def with_arguments(script: Script, words: Sequence[str]) -> Script:
         word = rest.pop(0)
         name, equals, text = word.partition("=")
         option = options.get(_named(options, name)) if word.startswith("-") or equals else None
-        if option is not None and (equals or _is_switch(option)):
-            said = text if equals else str(name == _words(option)[0])
-            options[option.name] = _set(option, said)
-        elif option is not None and rest:
-            options[option.name] = _set(option, rest.pop(0))
+        is_switch = option is not None and option.argument.startswith("{")
+        if option is not None and (equals or is_switch or rest):
+            value = text if equals else str(name == _words(option)[0]) if is_switch else rest.pop(0)
+            options[option.name] = _set(option, value)
         else:
             options |= dict(_of_file(script, word, options))
             kept.append(word)
@@ -57,10 +56,6 @@ def _words(option: Option) -> tuple[str, str]:
     """Return the words of a switch for true and for false."""
     yes, _, no = option.argument.partition(":")[2].removesuffix("}").partition("|")
     return yes, no
-
-
-def _is_switch(option: Option) -> bool:
-    return option.argument.startswith("{") and ":" in option.argument
 
 
 def _set(option: Option, text: str) -> Option:
@@ -97,9 +92,11 @@ def _of_file(script: Script, word: str, options: dict[str, Option]) -> Iterator[
     path = script.path.parent / word
     if not word.endswith(".py") or not path.is_file() or configurator_line(script.tree) is None:
         return
-    for name, constant in constants(script_tree(source_of(path)), state=True).items():
-        if name in options and options[name].argument:
-            yield name, replace(options[name], default=constant.value)
-        elif given_by(Option(name, constant.line, constant.value)) == "{seed}":
+    values = first_values(script_tree(source_of(path)))
+    for one in (each for name, value in values.items() for each in constants_in(name, value)):
+        seed = Option(one.name, one.line, one.value)
+        if one.name in options and options[one.name].argument:
+            yield one.name, replace(options[one.name], default=one.value)
+        elif given_by(seed) == "{seed}":
             # The command line may override what the file defines.
-            yield name, Option(name, constant.line, constant.value, passed(f"--{name}", name))
+            yield one.name, replace(seed, argument=passed(f"--{one.name}", one.name))

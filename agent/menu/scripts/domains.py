@@ -6,12 +6,11 @@ drafts; none was fitted to data.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from agent.menu.scripts.option import Option, says
 from autoresearch.domains.base import MAX_CHOICES, Domain
 from autoresearch.domains.choices import Choices, Ladder
-from autoresearch.domains.ranges import MAX_WHOLE, RealRange, WholeRange
+from autoresearch.domains.ranges import MAX_WHOLE, Range, RealRange, WholeRange
 from autoresearch.values import Scalar
 
 _RATE = r"lr|learning rate|eta|step size"
@@ -51,9 +50,9 @@ def domain_of(option: Option) -> Domain | str:
             is_chance = says(option.doc, "probability") and default <= 1
             name = f"{option.name}_probability" if is_chance else option.name
             domain = next(
-                rule.domain(default)
-                for rule in _REAL_RULES
-                if rule.holds(default) and (not rule.names or says(name, rule.names))
+                suggested(default)
+                for names, holds, suggested in _REAL_RULES
+                if holds(default) and (not names or says(name, names))
             )
     return domain if isinstance(domain, str) else _within(domain, option, default)
 
@@ -73,42 +72,34 @@ def _choices(option: Option) -> Domain | str:
 # --- real numbers -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Domain for real numbers with certain names and sizes."""
-
-    names: str
-    holds: Callable[[float], bool]
-    domain: Callable[[float], Domain | str]
-
-
 def _near_one(default: float) -> RealRange:
     """Suggest a tenth to ten times the default's distance from 1."""
     rest = 1 - default
     return RealRange(low=_short(max(0.5, 1 - 10 * rest)), high=round(1 - _short(rest / 10), 12))
 
 
-_REAL_RULES = (
-    _Rule(r"warm ?up (lr|learning rate)", lambda v: v > 0, lambda v: _log(v, 10)),
-    _Rule(_FRACTION, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
-    _Rule(_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
-    _Rule(_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
-    _Rule(_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
-    _Rule(_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
-    _Rule(_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),
-    _Rule("", lambda v: v == 0, lambda v: "0 does not show its scale"),
-    _Rule("", lambda v: v < 0, lambda v: "it is negative"),
-    _Rule("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
-    _Rule(_RATE, lambda v: True, lambda v: _log(v, 10)),
-    _Rule(_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
-    _Rule(
+_REAL_RULES: tuple[tuple[str, Callable[[float], bool], Callable[[float], Domain | str]], ...] = (
+    (r"warm ?up (lr|learning rate)", lambda v: v > 0, lambda v: _log(v, 10)),
+    (_FRACTION, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
+    (_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
+    (_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
+    (_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
+    (_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
+    (_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),
+    ("", lambda v: v == 0, lambda v: "0 does not show its scale"),
+    ("", lambda v: v < 0, lambda v: "it is negative"),
+    ("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
+    (_RATE, lambda v: True, lambda v: _log(v, 10)),
+    (_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
+    (
         _BELOW_ONE,
         lambda v: v <= 1,
         lambda v: RealRange(low=_short(v / 10), high=min(1.0, _short(v * 10)), scale="log"),
     ),
-    _Rule("", lambda v: True, lambda v: _log(v, 10)),
+    ("", lambda v: True, lambda v: _log(v, 10)),
 )
-"""The first rule that fits is used; an empty pattern matches every name."""
+"""Names, a condition and the domain of real numbers; an empty pattern matches every name, and the
+first rule that fits is used."""
 
 
 def _real(low: float, high: float) -> RealRange:
@@ -158,17 +149,13 @@ def _within(domain: Domain, option: Option, default: Scalar) -> Domain:
     high = option.high if option.high is not None else float("inf")
     match domain:
         case Ladder(choices=choices):
-            cut: Domain = Ladder(
-                type=domain.type, choices=tuple(c for c in choices if low <= c <= high)
-            )
-        case RealRange():
-            cut = RealRange(
-                low=max(domain.low, low), high=min(domain.high, high), scale=domain.scale
-            )
-        case WholeRange():
-            cut = WholeRange(
-                low=int(max(domain.low, low)), high=int(min(domain.high, high)), scale=domain.scale
-            )
+            cut: dict[str, object] = {
+                "choices": tuple(one for one in choices if low <= one <= high)
+            }
+        case Range():
+            bounds = {"low": max(domain.low, low), "high": min(domain.high, high)}
+            cut = {name: type(domain.low)(bound) for name, bound in bounds.items()}
         case _:
             return domain
-    return cut if cut.problem() is None and cut.contains(default) else domain
+    within: Domain = domain.model_copy(update=cut)
+    return within if within.problem() is None and within.contains(default) else domain

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from agent.menu.scripts.option import words_of
 from agent.menu.scripts.texts import Hole, Template, labelled, templates
+from agent.menu.scripts.tree import remainders
 
 NUMBER = r"([-+0-9.eE]+)"
 """Pattern of a number."""
@@ -115,20 +116,12 @@ def best_line(tree: ast.Module, score: Printed) -> int | None:
 def period_of(tree: ast.Module, line: int) -> int:
     """Return N if a line runs only under a condition such as ``step % N == 0``, with N in the
     code; else 0."""
-    tests = (
-        one.test
-        for one in ast.walk(tree)
-        if isinstance(one, ast.If) and one.lineno <= line <= (one.end_lineno or one.lineno)
-    )
     found = [
         part.right.value
-        for test in tests
-        if not any(isinstance(one, ast.Or) for one in ast.walk(test))
-        for part in ast.walk(test)
-        if isinstance(part, ast.BinOp)
-        and isinstance(part.op, ast.Mod)
-        and isinstance(part.right, ast.Constant)
-        and isinstance(part.right.value, int)
+        for one in ast.walk(tree)
+        if isinstance(one, ast.If) and one.lineno <= line <= (one.end_lineno or one.lineno)
+        for part in remainders(one)
+        if isinstance(part.right, ast.Constant) and isinstance(part.right.value, int)
     ]
     return max(found, default=0)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from agent.menu.scripts.option import Option, given_by
+from agent.menu.scripts.option import Option, given_by, passed
 from agent.menu.scripts.parser_options import (
     absl_options,
     argparse_options,
@@ -20,7 +20,7 @@ from agent.menu.scripts.unread import unread
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.files import read_given
 from autoresearch.words import did_you_mean
-from trainer.script.constants import assignments, constants
+from trainer.script.constants import constants, constants_in, first_values
 from trainer.script.editing import script_tree, settings
 from trainer.script.regions import regions
 
@@ -171,18 +171,14 @@ def _options(
 def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
     """Yield the globals above the line on which the script runs a file that overwrites them from
     the command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
-    line = configurator_line(tree)
-    if line is None:
-        return
-    said = comments(source)
-    for name, value in (pair for one in tree.body for pair in assignments(one)):
-        if value.lineno < line and isinstance(value, ast.IfExp | ast.BinOp | ast.JoinedStr):
+    end, said = configurator_line(tree) or 0, comments(source)
+    for name, value in first_values(tree).items():
+        if value.lineno < end and isinstance(value, ast.IfExp | ast.BinOp | ast.JoinedStr):
             yield Option(name, value.lineno, left="its default is computed")
-    for one in constants(tree, before_line=line, state=True).values():
-        if one.owner is None and one.name == one.target:
-            argument = f"--{one.name}={{{one.name}}}"
-            doc = said.get(one.line, "")
-            yield Option(one.name, one.line, one.value, argument, doc=doc)
+        for one in constants_in(name, value):
+            if one.line < end and one.name == name and not name.startswith("_"):
+                doc = said.get(one.line, "")
+                yield Option(name, one.line, one.value, passed(f"--{name}", name), doc=doc)
 
 
 def configurator_line(tree: ast.Module) -> int | None:

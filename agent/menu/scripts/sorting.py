@@ -11,7 +11,7 @@ from agent.menu.knob import Knob
 from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option, given_by, role_of, says, words_of
 from agent.menu.scripts.reading import Script
-from agent.menu.scripts.tree import calls, last_name
+from agent.menu.scripts.tree import calls, last_name, remainders
 from agent.menu.trainer_table import BUILT_IN
 from trainer.machine.environment import may_be_secret
 
@@ -75,33 +75,22 @@ def _skips_last(script: Script) -> bool:
     If N were the length of a trial, its only score would be the untrained model's.
     """
     every = {one.name for one in script.options if re.fullmatch(_EVERY, words_of(one.name))}
-    return any(
-        _is_every(test.test, counter, every)
-        for loop in ast.walk(script.tree)
-        if isinstance(loop, ast.For) and (counter := _counter(loop))
-        for test in ast.walk(loop)
-        if isinstance(test, ast.If)
-    )
-
-
-def _counter(loop: ast.For) -> str:
-    """Return the name that counts from 0 up to one value; empty for other loops."""
-    match loop.target, [one for one in calls(loop.iter) if last_name(one.func) == "range"]:
-        case ast.Name(id=name), [ast.Call(args=[_])]:
-            return name
-    return ""
-
-
-def _is_every(test: ast.expr, counter: str, every: set[str]) -> bool:
-    parts = list(ast.walk(test))
-    return not any(isinstance(one, ast.Or) for one in parts) and any(
-        isinstance(one, ast.BinOp)
-        and isinstance(one.op, ast.Mod)
-        and isinstance(one.left, ast.Name)
-        and one.left.id == counter
-        and last_name(one.right) in every
-        for one in parts
-    )
+    for loop in ast.walk(script.tree):
+        match loop:
+            case ast.For(target=ast.Name(id=counter), iter=counted):
+                ranges = [one for one in calls(counted) if last_name(one.func) == "range"]
+            case _:
+                continue
+        from_0 = len(ranges) == 1 and len(ranges[0].args) == 1 and not ranges[0].keywords
+        parts = (part for one in ast.walk(loop) for part in remainders(one))
+        if from_0 and any(
+            isinstance(one.left, ast.Name)
+            and one.left.id == counter
+            and last_name(one.right) in every
+            for one in parts
+        ):
+            return True
+    return False
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:

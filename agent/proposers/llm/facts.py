@@ -119,6 +119,6 @@ def _result(memory: Memory, entry: ConfigEvidence) -> str:
 
 def _code_in(said: str) -> str:
     try:
-        return read_code_reply(said).code
+        return read_code_reply(said)[0]
     except ReplyError:
         return said

@@ -119,8 +119,8 @@ class _Writing:
 
         :raises ReplyError: if there is none in it.
         """
-        reply = read_code_reply(text)
-        return _Answer(json.dumps({"changes": {self.name: reply.code}, "reason": reply.reason}))
+        code, reason = read_code_reply(text)
+        return _Answer(json.dumps({"changes": {self.name: code}, "reason": reason}))
 
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
         return prompter.code_prompt(self.memory, self.name, context=context)

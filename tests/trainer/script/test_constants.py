@@ -7,52 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoresearch.errors import SpecError
-from trainer.script.constants import assigned_lines, constants
+from trainer.script.constants import constants, first_values
 from trainer.script.editing import edited
 from trainer.script.literals import NotLiteralError, literal
 
 
-def found(source: str, **how: object) -> dict[str, object]:
-    return {name: one.value for name, one in constants(ast.parse(source), **how).items()}  # type: ignore[arg-type]
+def found(source: str) -> dict[str, object]:
+    return {name: one.value for name, one in constants(ast.parse(source)).items()}
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("2**19", 524288),
-        ("-1e-4", -1e-4),
-        ("int(1e6)", 1_000_000),
-        ("1 << 10", 1024),
-        ("'SSSL'", "SSSL"),
-        ("(0.8, 0.95)", (0.8, 0.95)),
-        ("['a', 'b']", ("a", "b")),
-        ("{'sgd': SGD, 'adam': Adam}.keys()", ("sgd", "adam")),
-    ],
-)
-def test_what_can_be_said_without_running(expression: str, value: object) -> None:
-    said = literal(ast.parse(expression, mode="eval").body)
-    assert (type(said), said) == (type(value), value)
+LITERALS: dict[str, object] = {
+    "2**19": 524288,
+    "-1e-4": -1e-4,
+    "int(1e6)": 1_000_000,
+    "1 << 10": 1024,
+    "'SSSL'": "SSSL",
+    "(0.8, 0.95)": (0.8, 0.95),
+    "['a', 'b']": ("a", "b"),
+    "{'sgd': SGD, 'adam': Adam}.keys()": ("sgd", "adam"),
+}
+COMPUTED = """os.cpu_count() | 9**9**9 | 1 << 10000 | f'{x}' | 'a' + 'b' | 1j | x | 1e999 | 1 / 0
+| 'bf16' if ok else 'fp16' | True + 1"""
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "os.cpu_count()",
-        "9**9**9",
-        "1 << 10000",
-        "f'{x}'",
-        "'a' + 'b'",
-        "1j",
-        "x",
-        "1e999",
-        "1 / 0",
-        "'bf16' if ok else 'fp16'",
-        "True + 1",
-    ],
-)
-def test_what_cannot(expression: str) -> None:
-    with pytest.raises(NotLiteralError):
-        literal(ast.parse(expression, mode="eval").body)
+def test_a_value_is_known_without_a_run_or_said_to_be_computed() -> None:
+    for expression, value in LITERALS.items():
+        said = literal(ast.parse(expression, mode="eval").body)
+        assert (type(said), said) == (type(value), value)
+    for expression in COMPUTED.split("|"):
+        with pytest.raises(NotLiteralError):
+            literal(ast.parse(expression.strip(), mode="eval").body)
 
 
 def test_state_is_no_constant() -> None:
@@ -76,33 +60,25 @@ for momentum2 in range(3):
     pass
 """
     assert found(source) == {"LR": 3e-4, "DEPTH": 8, "momentum": 0.9}
-    assert found(source, state=True) == {
-        "LR": 3e-4,
-        "step": 0,
-        "best": 1e9,
-        "DEPTH": 8,
-        "batch": 4,
-        "momentum": 0.9,
-    }
-    assert found(source, before_line=4) == {"LR": 3e-4}
+    first = first_values(ast.parse(source))
+    assert list(first) == ["LR", "step", "best", "DEPTH", "batch", "momentum"]
+    assert ast.unparse(first["batch"]) == "4"
 
 
-@pytest.mark.parametrize(
-    "rebinding",
-    [
-        "for X in range(3): pass",
-        "with open('f') as X: pass",
-        "import numpy as X",
-        "def X(): pass",
-        "class X: pass",
-        "try: pass\nexcept ValueError as X: pass",
-        "del X",
-        "print(X := 3)",
-        "[X := i for i in range(3)]",
-        "match 3:\n    case X: pass",
-        "(X, y) = 1, 2",
-    ],
-)
+REBOUND = """
+for X in range(3): pass
+with open('f') as X: pass
+import numpy as X
+def X(): pass
+class X: pass
+del X
+print(X := 3)
+[X := i for i in range(3)]
+(X, y) = 1, 2"""
+REBOUND_IN_BLOCKS = "try: pass\nexcept ValueError as X: pass", "match 3:\n    case X: pass"
+
+
+@pytest.mark.parametrize("rebinding", [*REBOUND.strip().splitlines(), *REBOUND_IN_BLOCKS])
 def test_whatever_binds_the_name_again_makes_it_state(rebinding: str) -> None:
     assert "X" not in found(f"X = 1\n{rebinding}\n")
 
@@ -119,13 +95,6 @@ class A:
     assert found(source)["X"] == 1
 
 
-def test_rows_of_numbers_are_a_constant_each() -> None:
-    assert found("ADAM_BETAS = (0.8, 0.95)\nNAMES = ('a', 'b')\nEMPTY = ()\n") == {
-        "ADAM_BETAS_0": 0.8,
-        "ADAM_BETAS_1": 0.95,
-    }
-
-
 def test_entries_of_a_dictionary_of_settings_that_stays_as_it_is() -> None:
     source = """
 eta = 1
@@ -137,8 +106,7 @@ more_params = {"beta": 0.1}
 more_params.update(params)
 labels = {"cat": 7}
 """
-    found = constants(ast.parse(source))
-    assert {name: one.value for name, one in found.items()} == {
+    assert found(source) == {
         "eta": 1,
         "params_eta": 0.3,
         "params_depth": 4,
@@ -181,14 +149,9 @@ model = Args(width=16)
     assert found(source) == {"Args_lr": 1e-3, "depth": 4, "Other_lr": 2e-3, "warmup": 10}
 
 
-def test_a_name_over_names_is_computed() -> None:
-    """A number in its place would separate it from the name that it follows."""
-    assert found("lr = 1e-3\nmin_lr = lr / 10\n") == {"lr": 1e-3}
-
-
-def test_lines_of_assignments() -> None:
-    tree = ast.parse("x = 1\nif x:\n    x = 2\n")
-    assert assigned_lines(tree, "x") == [1, 3]
+def test_rows_of_numbers_are_a_constant_each_and_names_over_names_are_none() -> None:
+    source = "BETAS = (0.8, 0.95)\nNAMES = ('a', 'b')\nEMPTY = ()\nlr = 1e-3\nmin_lr = lr / 10\n"
+    assert found(source) == {"BETAS_0": 0.8, "BETAS_1": 0.95, "lr": 1e-3}
 
 
 SCRIPT = """\
@@ -242,19 +205,10 @@ def test_only_the_value_changes() -> None:
 def test_the_copy_runs_to_the_values(values: dict[str, float | str | bool], newline: str) -> None:
     source = SCRIPT.replace("\n", newline)
     copy = edited(source, values)
-    assert {n: c.value for n, c in constants(ast.parse(copy)).items()} == {
-        **{n: c.value for n, c in constants(ast.parse(source)).items()},
-        **values,
-    }
+    assert found(copy) == found(source) | values
     space: dict[str, object] = {}
-    exec(
-        compile(
-            copy.replace("\r\n", "\n").replace("\r", "\n") if "NAME" not in values else copy,
-            "copy",
-            "exec",
-        ),
-        space,
-    )
+    plain = copy if "NAME" in values else copy.replace("\r\n", "\n").replace("\r", "\n")
+    exec(compile(plain, "copy", "exec"), space)
     for name, value in values.items():
         assert (space["ADAM_BETAS"][0] if name == "ADAM_BETAS_0" else space[name]) == value  # type: ignore[index]
 
