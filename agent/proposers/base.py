@@ -14,7 +14,6 @@ from autoresearch.errors import AutoresearchError
 from trainer.spec import AnyConfig, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord
-from trajectory.queue import QUEUED, Queued
 from trajectory.rules import Rules
 
 FEW_CHANGES = 3
@@ -106,15 +105,3 @@ class Proposer(Protocol):
 
         :raises ProposerError: if it has none; the loop continues with another proposer.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedProposer:
-    """Offers one queued proposal and ignores the memory."""
-
-    queued: Queued
-
-    def propose(self, memory: Memory) -> Offer:
-        """See :class:`~agent.proposers.base.Proposer`."""
-        record = ProposerRecord(kind=QUEUED, author=self.queued.author, queue_id=self.queued.id)
-        return Offer(self.queued.proposal.raw, record)

@@ -1,22 +1,22 @@
 """Choose the proposer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.base import Proposer
 from agent.proposers.code import CodeSplit, LibraryProposer, Write
 from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.llm.completions import Conversations
 from agent.proposers.llm.prompt import Prompter
-from agent.proposers.priors import Prior
 from agent.proposers.sampler import SamplerProposer
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 from autoresearch.files import read_given
 from autoresearch.layout import PROMPTS_DIR
+from autoresearch.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ def choose_proposer(
     *,
     directory: Path,
     program: Path | None = None,
-    priors: tuple[Prior, ...] = (),
+    priors: int = 0,
 ) -> Choice:
     """Return the proposer of the settings, with the endpoint of the environment.
 
     :param directory: the campaign's directory, where conversations are stored.
     :param program: a file of research directions for the language model.
-    :param priors: earlier campaigns to learn from.
+    :param priors: number of earlier campaigns to learn from.
     :raises SettingsError: if something it names does not exist.
     """
     sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
@@ -70,8 +70,7 @@ def choose_proposer(
         said += "; code from the library of published ideas" + (" and the model" if write else "")
         proposer = CodeSplit(proposer, library, write)
     if priors:
-        said += f", knowing {len(priors)} earlier campaign{'s' * (len(priors) > 1)}"
-        proposer = InformedProposer(proposer, priors)
+        said += f", knowing {counted(priors, 'earlier campaign')}"
     return Choice(proposer, said, is_slow=write is not None)
 
 
@@ -124,18 +123,3 @@ def program_text(program: Path | None) -> str:
         raise SettingsError(
             f"the program file {program} cannot be read: {why}; give a UTF-8 text file"
         ) from error
-
-
-class InformedProposer:
-    """Passes earlier campaigns to another proposer in its memory."""
-
-    def __init__(self, proposer: Proposer, priors: tuple[Prior, ...]) -> None:
-        self._proposer = proposer
-        self._priors = priors
-
-    def propose(self, memory: Memory) -> Offer:
-        """See :class:`~agent.proposers.base.Proposer`.
-
-        :raises ProposerError: if the other proposer has none.
-        """
-        return self._proposer.propose(replace(memory, priors=self._priors))

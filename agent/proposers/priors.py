@@ -15,7 +15,7 @@ not have or allow them.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from agent.menu.files import ProxyMenu, menu_of
 from autoresearch.errors import CampaignError, MenuError
@@ -50,7 +50,7 @@ class PriorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One of another campaign's best configs, as shown to a language model."""
+    """A measured config of another campaign, in that campaign's own terms."""
 
     said: str
     """Its changes, or their name."""
@@ -59,6 +59,8 @@ class Finding:
     action: str
     reason: str
     """Untrusted words."""
+    values: Mapping[str, Any] | None = None
+    """Its values, if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,37 +133,20 @@ def note_on(priors: Sequence[Prior], before: str | None) -> str | None:
     return None if now == known else now
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A measured config of either kind of campaign."""
-
-    values: Mapping[str, Any] | None
-    difference: float | None
-    """Posterior mean minus the baseline's mean."""
-    n: int
-    action: str
-    reason: str
-    name: str | None = None
-
-
 def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
-    entries, baseline, sigma = (
-        _foreign(source) if source.foreign is not None else _own(source, menu)
-    )
+    baseline, sigma, findings = _own(source, menu) if source.foreign is None else _foreign(source)
     why = None
-    if not entries:
+    if not findings:
         why = "it measured nothing"
     elif baseline is None:
         why = "its baseline's config or score is not known"
     elif not sigma:
         why = "it ran no config twice, so the size of its noise is not known"
-    spread = entries[:: max(1, -(-len(entries) // MOST_CONFIGS))]
     shared_configs = [
-        (PriorConfig(values, entry.difference / sigma), dropped)
-        for entry in spread
-        if sigma and baseline is not None and entry.values is not None
-        if entry.difference is not None
-        for values, dropped in [_in_common(entry.values, baseline, menu)]
+        (PriorConfig(values, finding.gain), dropped)
+        for finding in findings[:: max(1, -(-len(findings) // MOST_CONFIGS))]
+        if baseline is not None and finding.values is not None and finding.gain is not None
+        for values, dropped in [_in_common(finding.values, baseline, menu)]
         if values
     ]
     if why is None and not shared_configs:
@@ -169,43 +154,63 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
     return Prior(
         source=str(source.path),
         sha256=source.sha256,
-        measured=len(entries),
+        measured=len(findings),
         configs=tuple(config for config, _ in shared_configs),
-        findings=tuple(_finding(entry, baseline, sigma) for entry in entries[:MOST_LINES]),
+        findings=tuple(findings[:MOST_LINES]),
         dropped_values=sum(dropped for _, dropped in shared_configs),
         why_no_gains=why,
         left_out=len(source.foreign.provenance.skipped) if source.foreign else 0,
     )
 
 
-def _own(
-    source: CampaignSource, menu: ProxyMenu
-) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:
-    """Return its configs, the best first; the baseline's values; the sd of one run."""
+_Known: TypeAlias = tuple[Mapping[str, Any] | None, float | None, list[Finding]]
+"""The baseline's values, the standard deviation of one run, and the configs, the best first."""
+
+
+def _own(source: CampaignSource, menu: ProxyMenu) -> _Known:
     evidence, first = Evidence(source.rows), source.rows[0]
-    is_same_menu = isinstance(first, CampaignRow) and _is_of(first, menu)
+    # Ratios are not fields; only the menu's own formulas can read them.
+    reads = isinstance(first, CampaignRow) and bool(menu.readings) and _is_of(first, menu)
 
     def values_of(config: AnyConfig) -> Mapping[str, Any]:
-        # Ratios are not fields; only the menu's own formulas can read them.
-        if is_same_menu and menu.readings:
-            return menu.knob_values(config)
-        return config.said
+        return menu.knob_values(config) if reads else config.said
 
     baseline = evidence.configs.get(evidence.baseline_hash or "")
+    values, mean = None, None
+    if baseline is not None and baseline.n:
+        values, mean = values_of(baseline.config), baseline.mean
     noise = Noise.of(evidence.tally)
-    mean = baseline.mean if baseline is not None and baseline.n else None
-    entries = [
-        _Entry(
-            values=values_of(ranked.config),
-            difference=None if mean is None else ranked.objective - mean,
-            n=ranked.n,
-            action=ranked.action,
-            reason=ranked.reason,
-        )
-        for ranked in ranking.top(evidence, len(evidence.configs))
-    ]
-    values = values_of(baseline.config) if baseline is not None and mean is not None else None
-    return entries, values, noise.sigma if noise else None
+    sigma = noise.sigma if noise else None
+    findings = []
+    for one in ranking.top(evidence, len(evidence.configs)):
+        said, gain = values_of(one.config), _gain(one.objective, mean, sigma)
+        changed = _changed(said, values)
+        findings.append(Finding(changed, gain, one.n, one.action, one.reason, said))
+    return values, sigma, findings
+
+
+def _foreign(source: CampaignSource) -> _Known:
+    assert source.foreign is not None
+    standings = Standings.of(source.foreign.runs)
+    baseline, noise = standings.baseline, standings.noise
+    values, mean = (baseline.values, baseline.mean) if baseline else (None, None)
+    sigma = noise.sigma if noise else None
+    findings = []
+    for standing in standings.top(len(standings.configs)):
+        one, gain = standing.entry, _gain(standing.objective, mean, sigma)
+        said = one.name or "" if one.values is None else _changed(one.values, values)
+        findings.append(Finding(said, gain, one.n, one.action, one.reason, one.values))
+    return values, sigma, findings
+
+
+def _gain(objective: float, baseline: float | None, sigma: float | None) -> float | None:
+    return (objective - baseline) / sigma if sigma and baseline is not None else None
+
+
+def _changed(values: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> str:
+    base = baseline or {}
+    changed = {n: v for n, v in values.items() if v is not None and base.get(n) != v}
+    return changes_text(changed) or "its baseline"
 
 
 def _is_of(row: CampaignRow, menu: ProxyMenu) -> bool:
@@ -216,26 +221,6 @@ def _is_of(row: CampaignRow, menu: ProxyMenu) -> bool:
         return menu_of(row).content == menu.content
     except MenuError:  # of an older version
         return False
-
-
-def _foreign(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:
-    assert source.foreign is not None
-    standings = Standings.of(source.foreign.runs)
-    baseline = standings.baseline
-    entries = [
-        _Entry(
-            values=config.values,
-            difference=None if baseline is None else standing.objective - baseline.mean,
-            n=config.n,
-            action=config.action,
-            reason=config.reason,
-            name=config.name,
-        )
-        for standing in standings.top(len(standings.configs))
-        for config in (standing.entry,)
-    ]
-    noise = standings.noise
-    return entries, baseline.values if baseline else None, noise.sigma if noise else None
 
 
 def _in_common(
@@ -255,14 +240,3 @@ def _in_common(
         elif domain is not None:
             dropped += 1
     return {name: common[name] for name in menu.knobs if name in common}, dropped
-
-
-def _finding(entry: _Entry, baseline: Mapping[str, Any] | None, sigma: float | None) -> Finding:
-    gain = entry.difference / sigma if sigma and entry.difference is not None else None
-    if entry.values is None:
-        said = entry.name or ""
-    else:
-        base = baseline or {}
-        changed = {n: v for n, v in entry.values.items() if v is not None and base.get(n) != v}
-        said = changes_text(changed) or "its baseline"
-    return Finding(said, gain, entry.n, entry.action, entry.reason)

@@ -10,9 +10,10 @@ finishes this iteration instead of losing it.
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Set
-from dataclasses import dataclass
-from itertools import count, filterfalse
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -42,16 +43,16 @@ class Answer:
     began: float
     """By this process's clock."""
 
+    @classmethod
+    def to(cls, memory: Memory, propose: Callable[[Memory], Offer], rails: Rails) -> Self:
+        """Ask for a proposal, and wait for it.
 
-def answered(proposer: Proposer, rails: Rails, memory: Memory) -> Answer:
-    """Ask a proposer, and wait for the answer.
-
-    :raises AutoresearchError: if no proposer has one.
-    """
-    began = time.monotonic()
-    offer = proposer.propose(memory)
-    checked = rails.check(offer.raw, memory.reference, memory.tried)
-    return Answer(memory, offer, checked, began)
+        :raises AutoresearchError: if there is none.
+        """
+        began = time.monotonic()
+        offer = propose(memory)
+        checked = rails.check(offer.raw, memory.reference, memory.tried)
+        return cls(memory, offer, checked, began)
 
 
 class Asker:
@@ -63,39 +64,40 @@ class Asker:
 
         :param wake: called from the thread when there is an answer; None to ask without a thread.
         """
-        self.busy = False
-        """Whether there is a question whose answer was not taken."""
         self._wake = wake
-        self._found: list[Answer | BaseException] = []
+        self._future: Future[Answer] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a question whose answer was not taken."""
+        return self._future is not None
 
     def ask(self, proposer: Proposer, rails: Rails, memory: Memory) -> None:
         """Ask for the next proposal."""
-        self.busy = True
+        future = self._future = Future()
+
+        def find() -> None:
+            try:
+                future.set_result(Answer.to(memory, proposer.propose, rails))
+            except BaseException as error:  # noqa: BLE001 (raised again in the loop's own thread)
+                future.set_exception(error)
+            if self._wake is not None:
+                self._wake()
+
         if self._wake is None:
-            self._find(proposer, rails, memory)
-            return
-        asked = (proposer, rails, memory)
-        threading.Thread(target=self._find, args=asked, name="proposer", daemon=True).start()
+            find()
+        else:
+            threading.Thread(target=find, name="proposer", daemon=True).start()
 
     def answer(self) -> Answer | None:
         """Return the answer once, or None if there is none yet.
 
         :raises AutoresearchError: if no proposer has one.
         """
-        if not self._found:
+        if self._future is None or not self._future.done():
             return None
-        found, self.busy = self._found.pop(), False
-        if isinstance(found, Answer):
-            return found
-        raise found
-
-    def _find(self, proposer: Proposer, rails: Rails, memory: Memory) -> None:
-        try:
-            self._found.append(answered(proposer, rails, memory))
-        except BaseException as error:  # noqa: BLE001 (raised again in the loop's own thread)
-            self._found.append(error)
-        if self._wake is not None:
-            self._wake()
+        future, self._future = self._future, None
+        return future.result()
 
 
 class PendingIteration(Frozen):
@@ -142,7 +144,7 @@ class Iteration:
     """An iteration in flight."""
 
     pending: PendingIteration
-    began: float
+    began: float = field(default_factory=time.monotonic)
     """Start of its race in this session, by this process's clock."""
     race: Race | None = None
     """None if the rails refused the proposal."""
@@ -151,6 +153,16 @@ class Iteration:
     """Trial that its race waits for. Races that want the same trial of a reference share it."""
     decision: Decision | None = None
     """Set once its race is over."""
+
+    def next_wanted(self, record: TrialRecord | None) -> Wanted | None:
+        """Resume its race with the trial that it waited for, if it did, and return the next trial;
+        None if the race is over."""
+        assert self.schedule is not None, "a refused proposal is never raced"
+        try:
+            return next(self.schedule) if record is None else self.schedule.send(record)
+        except StopIteration as ended:
+            self.decision = ended.value
+            return None
 
     def row(
         self,
@@ -195,12 +207,12 @@ class PendingFiles:
 
     def read(self) -> dict[int, PendingIteration]:
         """Return the readable iterations by number, the lowest first."""
-        found = ((file, _legible(file)) for file in in_flight_files(self.directory))
-        by_number = {
-            pending.iter: pending
-            for file, pending in found
-            if pending is not None and file == self._path(pending.iter)
-        }
+        by_number = {}
+        for file in in_flight_files(self.directory):
+            with suppress(OSError, ValidationError):
+                pending = PendingIteration.model_validate_json(file.read_bytes())
+                if file == self._path(pending.iter):
+                    by_number[pending.iter] = pending
         return dict(sorted(by_number.items()))
 
     def left(self, campaign: Campaign, rails: Rails, done: set[int]) -> list[PendingIteration]:
@@ -228,16 +240,3 @@ class PendingFiles:
 
     def _path(self, iteration: int) -> Path:
         return self.directory / IN_FLIGHT_DIR / in_flight_name(iteration)
-
-
-def _legible(file: Path) -> PendingIteration | None:
-    try:
-        return PendingIteration.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def free_numbers(taken: Set[int]) -> Iterator[int]:
-    """Yield the numbers with neither a row nor an in-flight file, the lowest first. An iteration
-    that was in flight and cannot be resumed leaves a gap, which is filled first."""
-    return filterfalse(taken.__contains__, count(1))

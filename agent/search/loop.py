@@ -13,9 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count, filterfalse
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Proposer, QueuedProposer
+from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.priors import Prior
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.iterations import (
@@ -24,19 +26,18 @@ from agent.search.iterations import (
     Iteration,
     PendingFiles,
     PendingIteration,
-    answered,
-    free_numbers,
 )
 from agent.search.pruning import race_prune_rule
 from agent.search.race import Race, refused, upcoming_trials
 from agent.search.scribe import Scribe
-from agent.search.stopping import Goal, Interrupted, StopRequest, Work, pause_requested
+from agent.search.stopping import Goal, Interrupted, Work, pause_requested
 from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import timestamp
 from trainer.telemetry import Sampler
-from trajectory.queue import ProposalQueue
+from trajectory.proposals import ProposerRecord
+from trajectory.queue import QUEUED, ProposalQueue
 from trajectory.rows import EventRow, IterationRow
 from trajectory.rules import Rules
 
@@ -51,10 +52,11 @@ class Loop:
     rules: Rules
     runner: TrialRunner
     watcher: Watcher
-    stop: StopRequest
     meter: Sampler
     asks_early: bool = False
     """Whether to ask a slow proposer during the trials before its own, without their results."""
+    priors: tuple[Prior, ...] = ()
+    """Earlier campaigns that the proposer may learn from."""
     asker: Asker | None = None
     """Asks for proposals; None: the loop itself, or a thread beside running trials."""
     _left: list[PendingIteration] = field(init=False, default_factory=list)
@@ -70,11 +72,11 @@ class Loop:
     """End of the last iteration, by this process's clock."""
 
     def __post_init__(self) -> None:
-        self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
+        self.scribe = Scribe(self.campaign, self.runner.stop, self.watcher.note)
         self._files = PendingFiles(self.campaign.directory)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
-        waits = not self.asks_early and self.runner.places == 1
-        self._asker = self.asker or Asker(None if waits else self.runner.wake.set)
+        asks_aside = self.asks_early or self.runner.places > 1
+        self._asker = self.asker or Asker(self.runner.wake.set if asks_aside else None)
 
     def run(self, goal: Goal) -> str:
         """Run until the campaign has reached its goal, and return the reason the loop stopped.
@@ -83,7 +85,7 @@ class Loop:
         """
         self._goal = goal
         self.scribe.report_unfinished(self.runner.orphaned)
-        with self.stop.deferred():  # a running trial is worth finishing
+        with self.runner.stop.deferred():  # a running trial is worth finishing
             for row in measure_baseline(self.campaign, self.runner, self.scribe):
                 self.watcher.baseline_measured(row)
             self._take_stock()
@@ -116,7 +118,9 @@ class Loop:
             [row.proposer.queue_id for row in iterations if row.proposer.queue_id],
             [pending.proposer.queue_id for pending in self._left if pending.proposer.queue_id],
         )
-        self._numbers = free_numbers(done | {pending.iter for pending in self._left})
+        taken = done | {pending.iter for pending in self._left}
+        # an iteration that was in flight and cannot be resumed leaves a gap, which is filled first
+        self._numbers = filterfalse(taken.__contains__, count(1))
 
     @contextmanager
     def _outlasting(self) -> Iterator[None]:
@@ -141,13 +145,13 @@ class Loop:
 
     def _may_begin(self, more: int = 0) -> bool:
         if not self._iterations:
-            self.stop.check()
+            self.runner.stop.check()
             if self._trouble is None:
                 self.scribe.wait_while_paused()
         elif pause_requested(self.campaign.directory):
             return False
         most = self.runner.places + 1 if self.runner.places > 1 else 1
-        if self.stop.asked or self._trouble or len(self._iterations) >= most + more:
+        if self.runner.stop.asked or self._trouble or len(self._iterations) >= most + more:
             return False
         return self._goal.leaves_room(self._work, len(self._iterations))
 
@@ -157,13 +161,15 @@ class Loop:
         if self._left:
             return self._raced(self._left.pop(0))
         if (queued := self._queue.take()) is not None:
+            record = ProposerRecord(kind=QUEUED, author=queued.author, queue_id=queued.id)
+            offer = Offer(queued.proposal.raw, record)
             memory = self._memory(next(self._numbers))
-            answer = answered(QueuedProposer(queued), self.rails, memory)
-            return self._raced(self._proposed(answer))
-        if not self._asker.busy:
-            self._ask()
-        found = self._asker.answer()
-        return None if found is None else self._raced(self._proposed(found))
+            answer: Answer | None = Answer.to(memory, lambda _: offer, self.rails)
+        else:
+            if not self._asker.busy:
+                self._ask()
+            answer = self._asker.answer()
+        return None if answer is None else self._raced(self._proposed(answer))
 
     def _ask(self) -> None:
         memory = self._memory(next(self._numbers))
@@ -181,6 +187,7 @@ class Loop:
             iter=iteration,
             seed=campaign.settings.seed,
             max_changes=self.rails.max_changes,
+            priors=self.priors,
             until=self._goal.iterations,
             corpus=campaign.row.corpus,
             rules=self.rules,
@@ -194,7 +201,8 @@ class Loop:
             self.scribe.record(EventRow(at=timestamp(), event="fallback", why=record.fallback))
             self.watcher.note(f"iteration {memory.iter}: {record.fallback}")
         config = answer.checked.config
-        prune = race_prune_rule(self.runner.curve, self.campaign, memory.reference, config)
+        curve = self.runner.curve
+        prune = race_prune_rule(self.campaign, memory.reference, config, curve)
         # until the last iteration ended, nothing waited for the answer
         pending = PendingIteration.of(answer, max(answer.began, self._ended_at), prune)
         if config is not None:
@@ -203,9 +211,8 @@ class Loop:
 
     def _raced(self, pending: PendingIteration) -> Iteration:
         """Return the iteration of a proposal, decided already if the rails refused it."""
-        began = time.monotonic()
         if pending.config is None:
-            return Iteration(pending, began, decision=refused(pending.reference_hash, self.rules))
+            return Iteration(pending, decision=refused(pending.reference_hash, self.rules))
         race = Race(
             curve=self.runner.curve,
             evidence=self.campaign.evidence,
@@ -218,7 +225,7 @@ class Loop:
             on_assessment=self.watcher.assessed,
             measure=self.campaign.menu.measure,
         )
-        return Iteration(pending, began, race, race.schedule())
+        return Iteration(pending, race=race, schedule=race.schedule())
 
     def _advance(self, iteration: Iteration) -> None:
         """Resume an iteration's race with the trial that has ended, up to the next trial.
@@ -226,14 +233,8 @@ class Loop:
         If nothing more may start, the iteration stays in flight for the next session.
         """
         trial, iteration.trial = iteration.trial, None
-        schedule = iteration.schedule
-        assert schedule is not None, "a refused proposal is never advanced"
-        try:
-            wanted = next(schedule) if trial is None else schedule.send(self.runner.ended(trial))
-        except StopIteration as ended:
-            iteration.decision = ended.value
-            return
-        if self._trouble is not None:
+        wanted = iteration.next_wanted(None if trial is None else self.runner.ended(trial))
+        if wanted is None or self._trouble is not None:
             return
         spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
         with suppress(Interrupted):  # as asked: nothing starts any more
@@ -243,7 +244,7 @@ class Loop:
         """Advance the races whose trial has ended until one is over, and return its iteration. The
         others wait for its row, which may replace their reference."""
         for iteration in self._iterations:
-            while iteration.decision is None and iteration.trial and iteration.trial.done():
+            while iteration.decision is None and iteration.trial and iteration.trial.job.done():
                 with self._outlasting():
                     self._advance(iteration)
             if iteration.decision is not None:
@@ -253,7 +254,7 @@ class Loop:
 
     def _speculate(self) -> None:
         """Run on idle lanes what the races request next unless they decide before."""
-        is_held = self.stop.asked or self._trouble is not None
+        is_held = self.runner.stop.asked or self._trouble is not None
         races = [] if is_held else [each.race for each in self._iterations if each.race is not None]
         upcoming = upcoming_trials(races, 2 * self.runner.places)
         self.runner.speculate(upcoming, starts=not is_held and not self._asker.busy)
@@ -266,10 +267,10 @@ class Loop:
         :raises AutoresearchError: if the machinery failed and nothing runs any more.
         """
         running = [each.trial for each in self._iterations if each.trial is not None]
-        if not running and (self.stop.asked or self._trouble or not self._asker.busy):
+        if not running and (self.runner.stop.asked or self._trouble or not self._asker.busy):
             if self._trouble is not None:
                 raise self._trouble
-            self.stop.check()
+            self.runner.stop.check()
         self.runner.wait(running)
         return self._next_over()
 
@@ -281,14 +282,12 @@ class Loop:
             self.scribe.report_unused(self.runner.orphaned)
         trials = self.runner.claimed(iteration.race.trials if iteration.race else ())
         resumed = [t.wall_s for t in trials if t.trial_id in self.runner.resumed]
-        several, energy_wh = self.runner.places > 1, None
-        if began is not None and not several:  # several in flight share the energy
-            energy_wh = self.meter.energy_wh(began)
+        several = self.runner.places > 1  # they share the energy
         row = iteration.row(
             trials,
             # in this session; trials resumed from an earlier one are added
             race_s=race_s + sum(resumed),
-            energy_wh=energy_wh,
+            energy_wh=None if several or began is None else self.meter.energy_wh(began),
             lanes=self.runner.places if several else None,
         )
         self.scribe.record(row)

@@ -7,7 +7,7 @@ After a third of 60 steps, learning rates and warm-ups that end level may still 
 apart. A wrongly pruned idea is lost, while a spared one costs two thirds of a trial.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 
 from agent.search.campaign import Campaign
@@ -19,7 +19,7 @@ MARGIN_NATS = 0.3
 
 
 def prune_rule(
-    reference_curves: Sequence[Sequence[CurvePoint]],
+    reference_curves: Iterable[Sequence[CurvePoint]],
     reference: AnyConfig,
     candidate: AnyConfig,
     budget: Budget,
@@ -31,44 +31,35 @@ def prune_rule(
 
     :param reference_curves: one per seed, in ascending steps.
     """
-    reference_steps = budget.steps(reference.tokens_per_step)
-    candidate_steps = budget.steps(candidate.tokens_per_step)
-    if reference_steps is None or candidate_steps is None:
-        return None
-    at_step, window = _place(candidate_steps)
-    reference_at, reference_window = _place(reference_steps)
-    if min(at_step, reference_at) < 3:
-        return None
-    losses = []
-    for curve in reference_curves:
-        seen = [p.loss for p in curve if reference_at - reference_window < p.step <= reference_at]
-        if seen:
-            losses.append(fmean(seen))
+    places = []
+    for config in (reference, candidate):
+        steps = budget.steps(config.tokens_per_step)
+        if steps is None or round(steps * FRACTION) < 3:
+            return None
+        at_step = round(steps * FRACTION)
+        places.append((at_step, max(1, min(at_step, steps // 12))))
+    (there, before), (at_step, window) = places
+    windows = (
+        [point.loss for point in curve if there - before < point.step <= there]
+        for curve in reference_curves
+    )
+    losses = [fmean(each) for each in windows if each]
     if len(losses) < 2:
         return None
     margin = max(MARGIN_SDS * stdev(losses), MARGIN_NATS)
     return PruneRule(at_step=at_step, window=window, max_loss=fmean(losses) + margin)
 
 
-def _place(steps: int) -> tuple[int, int]:
-    """Return the step to check, and the number of steps before it to average."""
-    at_step = round(steps * FRACTION)
-    return at_step, max(1, min(at_step, steps // 12))
-
-
 def race_prune_rule(
-    curve: Callable[[str], list[CurvePoint]],
     campaign: Campaign,
     reference: AnyConfig,
     candidate: AnyConfig | None,
+    curve: Callable[[str], list[CurvePoint]],
 ) -> PruneRule | None:
     """Return the rule that stops trials of the candidate early, from the reference's present
-    curves; None if there is none.
-
-    :param curve: returns a trial's learning curve.
-    """
-    if candidate is None or not (campaign.settings.prune and campaign.prunes):
+    curves, which ``curve`` reads; None if there is none."""
+    settings = campaign.settings
+    if candidate is None or not (settings.prune and campaign.prunes):
         return None
     trials = campaign.evidence.configs[reference.config_hash].trial_ids.values()
-    curves = [curve(trial) for trial in trials]
-    return prune_rule(curves, reference, candidate, campaign.settings.budget)
+    return prune_rule(map(curve, trials), reference, candidate, settings.budget)

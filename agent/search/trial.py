@@ -12,7 +12,6 @@ from typing import TypeAlias
 from agent.judge import Assessment
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import trial_number
-from autoresearch.words import timestamp
 from trainer.executors.base import Finished, Job
 from trainer.isolation.outcome import finished_trial
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
@@ -77,35 +76,27 @@ StartHook: TypeAlias = Callable[[Path], EndHook]
 """Is called right before a trial starts, with its directory."""
 
 
+@dataclass(slots=True, eq=False)
 class Trial:
-    """A started trial: a job, or a finished trial reused from before the last stop."""
+    """A started trial. The job of one that is reused from before the last stop has ended."""
 
-    def __init__(
-        self, spec: TrialSpec, role: Role, work: Job | Finished, hooks: Iterable[EndHook] = ()
-    ) -> None:
-        self.spec = spec
-        self.role = role
-        self._work = work
-        self._hooks = hooks
-        self._finished = work if isinstance(work, Finished) else None
-        self._reported_place: Place | None = None
-        self.record: TrialRecord | None = None
-        """Set once it has ended and was reported."""
-        self.ended_at: str | None = None
-        """ISO 8601; None for a reused trial."""
-        if not isinstance(work, Finished):
-            work.when_done(lambda: setattr(self, "ended_at", timestamp()))
-
-    def done(self) -> bool:
-        """Return whether it has ended."""
-        return isinstance(self._work, Finished) or self._work.done()
+    spec: TrialSpec
+    role: Role
+    job: Job
+    hooks: Iterable[EndHook] = ()
+    place: Place | None = None
+    """Lane that was reported."""
+    record: TrialRecord | None = None
+    """Set once it has ended and was reported."""
+    ended_at: str | None = None
+    """ISO 8601; None for a reused trial."""
+    _finished: Finished | None = None
 
     def result(self) -> Finished:
-        """See :meth:`Job.result`."""
+        """Return how it ended; see :meth:`Job.result`."""
         if self._finished is None:
-            assert not isinstance(self._work, Finished)
-            finished = self._work.result()
-            for hook in self._hooks:
+            finished = self.job.result()
+            for hook in self.hooks:
                 finished = hook(finished)
             self._finished = finished
         return self._finished
@@ -117,28 +108,6 @@ class Trial:
         except AutoresearchError:
             return True
         return False
-
-    def points(self) -> tuple[CurvePoint, ...]:
-        """See :meth:`Job.points`."""
-        return () if isinstance(self._work, Finished) else self._work.points()
-
-    def newly_placed(self) -> Place | None:
-        """Return the trial's lane when it becomes known or changes, else None."""
-        place = None if isinstance(self._work, Finished) else self._work.place()
-        if place == self._reported_place:
-            return None
-        self._reported_place = place
-        return place
-
-    def cancel(self) -> None:
-        """See :meth:`Job.cancel`."""
-        if not isinstance(self._work, Finished):
-            self._work.cancel()
-
-    def await_end(self, timeout_s: float) -> None:
-        """Wait until it has ended, for at most ``timeout_s``."""
-        if not isinstance(self._work, Finished):
-            self._work.wait(timeout_s)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from agent.search.trial import StartHook, Trial, TrialWatcher, read_orphaned_tri
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
 from autoresearch.words import timestamp
-from trainer.executors.base import CANCEL_S, POLL_S, Executor, Finished, TrialAborted
+from trainer.executors.base import CANCEL_S, POLL_S, Executor, Finished, Job, TrialAborted
 from trainer.isolation.trial_files import read_curve, wall_s
 from trainer.spec import AnyConfig, CurvePoint, PruneRule, TrialSpec
 from trajectory.rows import Role, TrialRecord
@@ -108,7 +108,7 @@ class TrialRunner:
                     self._fill(running, left)
                     if not running:
                         return
-                    while not running[0].done():
+                    while not running[0].job.done():
                         self.wait(running)
                         if not self.stop.asked:
                             self._fill(running, left)
@@ -117,24 +117,23 @@ class TrialRunner:
                 yield record
         finally:
             # Once they have ended, their results are on disk for reuse.
-            while not all(trial.done() for trial in running):
-                self.wait([trial for trial in running if not trial.done()])
+            while left_running := [trial for trial in running if not trial.job.done()]:
+                self.wait(left_running)
             for trial in running:
                 trial.is_void()  # taking the result validates it, and discards a void one
 
     def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role] | None]) -> None:
         """Start trials until every lane is busy; finished trials that wait for their turn hold no
         lane."""
-        while self._has_room(running) and (one := next(left, None)) is not None:
+        while True:
+            ended = [trial for trial in running if trial.job.done()]
+            if self.places == 1 and running:
+                return
+            if len(running) - len(ended) >= self.places or any(one.is_void() for one in ended):
+                return  # a failure of the machinery would be repeated
+            if (one := next(left, None)) is None:
+                return
             running.append(self.begin(*one))
-
-    def _has_room(self, running: Collection[Trial]) -> bool:
-        if self.places == 1:
-            return not running
-        ended = [trial for trial in running if trial.done()]
-        if any(trial.is_void() for trial in ended):
-            return False  # the machinery failed and would fail again
-        return len(running) - len(ended) < self.places
 
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Start the trial of this spec, its trial_id empty, or reuse its result; return at once.
@@ -145,9 +144,9 @@ class TrialRunner:
         :raises Interrupted: once a stop was asked for, if the trial would have to run.
         """
         if spec not in self._unclaimed:
-            self._unclaimed[spec] = self._resumed(spec, role) or self._started(spec, role)
-            newest = [key for key, one in self._speculative.items() if not one.done()][::-1]
-            surplus = sum(not one.done() for one in self._unclaimed.values()) - self.places
+            self._unclaimed[spec] = self._started(spec, role)
+            newest = [key for key, one in self._speculative.items() if not one.job.done()][::-1]
+            surplus = sum(not one.job.done() for one in self._unclaimed.values()) - self.places
             self._give_up(newest[: max(0, surplus)])
         self._speculative.pop(spec, None)
         return self._unclaimed[spec]
@@ -162,11 +161,11 @@ class TrialRunner:
             return
         wished = {self.spec(one.config, one.seed, one.prune): one.role for one in upcoming}
         self._give_up([spec for spec in self._speculative if spec not in wished])
-        for trial in [trial for trial in self._leaving if trial.done()]:
+        for trial in [trial for trial in self._leaving if trial.job.done()]:
             trial.is_void()  # taking the result validates it
             self._leaving.remove(trial)
         for spec, role in wished.items():
-            running = [one for one in self._unclaimed.values() if not one.done()]
+            running = [one for one in self._unclaimed.values() if not one.job.done()]
             if not starts or len(running) + len(self._leaving) >= self.places:
                 break
             if spec not in self._unclaimed:
@@ -181,7 +180,7 @@ class TrialRunner:
         for spec in specs:
             trial = self._speculative.pop(spec)
             del self._unclaimed[spec]
-            trial.cancel()
+            trial.job.cancel()
             self._leaving.append(trial)
             self._unneeded.append(trial.spec.trial_id)
             self._watcher.trial_given_up(trial.spec.trial_id)
@@ -198,17 +197,14 @@ class TrialRunner:
         }
         return mine
 
-    def _resumed(self, spec: TrialSpec, role: Role) -> Trial | None:
-        resumed = self.orphaned.finished.pop(spec, None)
-        if resumed is None:
-            return None
-        trial_id, result = resumed
-        self.resumed.add(trial_id)
-        trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
-        spec = spec.model_copy(update={"trial_id": trial_id})
-        return Trial(spec, role, Finished(result, trial_wall_s))
-
     def _started(self, spec: TrialSpec, role: Role) -> Trial:
+        if spec in self.orphaned.finished:
+            trial_id, result = self.orphaned.finished.pop(spec)
+            self.resumed.add(trial_id)
+            trial_dir = self._directory / trial_id
+            ended = Job(spec.model_copy(update={"trial_id": trial_id}), trial_dir)
+            ended.succeed(Finished(result, wall_s(trial_dir, spec.limits.wall_s)))
+            return Trial(ended.spec, role, ended)
         self.stop.check()
         self._last_number += 1
         trial_id = nth_trial_id(self._last_number)
@@ -218,8 +214,8 @@ class TrialRunner:
             hooks = [hook(self._directory / trial_id) for hook in self._hooks]
             job = self._executor.submit(spec, self._directory / trial_id)
         trial = Trial(spec, role, job, hooks)
-        # after Trial's own callback, so that the woken thread finds the end time
-        job.when_done(self.wake.set)
+        job.when_done(lambda: setattr(trial, "ended_at", timestamp()))
+        job.when_done(self.wake.set)  # after the end time is set
         return trial
 
     def wait(self, trials: Collection[Trial], timeout_s: float = POLL_S) -> None:
@@ -233,12 +229,12 @@ class TrialRunner:
                     self._report(trial)
                 if self.stop.at_once():
                     for trial in trials:
-                        trial.cancel()
+                        trial.job.cancel()
         except BaseException:
             for trial in trials:
-                trial.cancel()
+                trial.job.cancel()
             for trial in trials:
-                trial.await_end(CANCEL_S)
+                trial.job.wait(CANCEL_S)
             raise
 
     def ended(self, trial: Trial) -> TrialRecord:
@@ -271,10 +267,11 @@ class TrialRunner:
 
     def _report(self, trial: Trial) -> None:
         """Report a trial's lane once known, and its new curve points."""
-        place = trial.newly_placed()
-        if place is not None:
+        place = trial.job.place()
+        if place is not None and place != trial.place:
             self._watcher.trial_placed(trial.spec.trial_id, place)
-        for point in trial.points():
+        trial.place = place
+        for point in trial.job.points():
             self._watcher.trial_point(trial.spec.trial_id, point)
 
     def curve(self, trial_id: str) -> list[CurvePoint]:

@@ -96,7 +96,7 @@ def run_campaign(
         rails,
         directory=directory,
         program=options.program,
-        priors=known,
+        priors=len(known),
     )
     with (
         _notify_on_error(notifier, directory, console),
@@ -144,7 +144,7 @@ def _work(
     rails: Rails,
     choice: Choice,
     goal: Goal,
-    priors: Sequence[Prior],
+    priors: tuple[Prior, ...],
     targets: Sequence[LogTarget],
     notifier: Notifier,
     branch: GitBranch | None,
@@ -167,9 +167,9 @@ def _work(
         rules=campaign.settings.rules(),
         runner=session.runner(watcher),
         watcher=watcher,
-        stop=session.stop,
         meter=session.sampler,
         asks_early=choice.is_slow,
+        priors=priors,
     )
     if isinstance(session.executor, Lanes):
         session.executor.on_loss = partial(_tell_loss, display.note, notifier, facts.directory)

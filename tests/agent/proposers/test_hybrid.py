@@ -204,9 +204,9 @@ def test_chance_takes_the_turn_of_a_sampler_that_fails(kind: str, tmp_path: Path
     with pytest.raises(KeyError):
         SamplerProposer(RAILS).propose(memory)
     settings = new_settings(MENU, "cpu-tiny", {"proposer": kind})
-    chosen = choose_proposer(settings, Environment(), RAILS, directory=tmp_path, priors=(prior,))
+    chosen = choose_proposer(settings, Environment(), RAILS, directory=tmp_path, priors=1)
     hybrid = HybridProposer(RandomProposer(RAILS), model.choose, RAILS, share=1)
-    for record in (chosen.proposer.propose(at(1)).record, hybrid.propose(memory).record):
+    for record in (chosen.proposer.propose(memory).record, hybrid.propose(memory).record):
         assert record.kind == "random"
         assert "KeyError" in (record.fallback or "")
     assert not model.asked, "there is no slate without a surrogate"

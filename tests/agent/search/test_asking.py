@@ -4,7 +4,6 @@ nothing."""
 import json
 import threading
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
-from agent.search.iterations import Asker, free_numbers
+from agent.search.iterations import Asker
 from agent.search.stopping import Goal
 from tests.support.memories import MENU, fresh_memory
 from tests.support.nights import work, written
@@ -104,9 +103,3 @@ def test_on_one_lane_a_model_thinks_while_a_trial_runs_and_the_trial_does_not_wa
     assert [row["proposal"]["changes"]["lr"] for row in rows] == [0.002, 0.003]
     assert "In training now" not in asked[0]
     assert "In training now" in asked[1]
-
-
-def test_numbers_fill_gaps_before_they_go_on() -> None:
-    numbers = free_numbers({1, 2, 5, 7})
-    assert [*islice(numbers, 5)] == [3, 4, 6, 8, 9]
-    assert next(free_numbers(set())) == 1

@@ -92,8 +92,8 @@ def test_speculative_trials_take_only_idle_lanes_and_count_for_nothing_if_unneed
 
     def watched(runner: TrialRunner, upcoming: Iterable[Wanted], *, starts: bool) -> None:
         speculate(runner, upcoming, starts=starts)
-        running = [one for one in runner._unclaimed.values() if not one.done()]
-        speculative = [one for one in runner._speculative.values() if not one.done()]
+        running = [one for one in runner._unclaimed.values() if not one.job.done()]
+        speculative = [one for one in runner._speculative.values() if not one.job.done()]
         assert not speculative or len(running) <= runner.places
         most[0] = max(most[0], len(speculative))
 

@@ -133,7 +133,6 @@ def put_together(
         budget=campaign.settings.budget,
         max_changes=campaign.settings.max_changes,
     )
-    stop = stop or StopRequest()
     return Loop(
         campaign=campaign,
         proposer=make_proposer(rails),
@@ -144,11 +143,10 @@ def put_together(
             campaign.trial_spec,
             executor,
             campaign.results.trial_ids,
-            stop,
+            stop or StopRequest(),
             watcher,
         ),
         watcher=watcher,
-        stop=stop,
         meter=NoMeter(),
         asks_early=asks_early,
         # proposing takes no simulated time either
