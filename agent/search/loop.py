@@ -75,8 +75,8 @@ class Loop:
         self.scribe = Scribe(self.campaign, self.runner.stop, self.watcher.note)
         self._files = PendingFiles(self.campaign.directory)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
-        asks_aside = self.asks_early or self.runner.places > 1
-        self._asker = self.asker or Asker(self.runner.wake.set if asks_aside else None)
+        in_thread = self.asks_early or self.runner.places > 1
+        self._asker = self.asker or Asker(self.runner.wake.set if in_thread else None)
 
     def run(self, goal: Goal) -> str:
         """Run until the campaign has reached its goal, and return the reason the loop stopped.
