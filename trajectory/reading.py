@@ -12,7 +12,7 @@ from typing import TypeVar
 from autoresearch.closing import gc_paused
 from autoresearch.values import Frozen
 from trainer.spec import TrialFailed
-from trajectory.confirmed import Confirmed
+from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.rows import (
@@ -113,6 +113,10 @@ class CampaignState:
         """Those of them that ended without a score, by status."""
         self.lane_use = LaneUse()
         self._busy = BusyTime()
+
+    def latest_confirmed(self) -> dict[str, ConfirmedConfig]:
+        """Return the results on fresh runs, by config hash."""
+        return latest_of(reversed(self.confirmed))
 
     def add(self, row: Row) -> float:
         """Add the next row, and return the seconds that its trials add to the campaign's active

@@ -58,11 +58,11 @@ def test_the_page_follows_it(tmp_path: Path) -> None:
     write_journal(journal, iter(rows[:-1]))
     follower = Follower(tmp_path)
     follower.poll()
-    assert (follower.status().confirmed, follower.fresh()) == (None, {})
+    assert (follower.status().confirmed, follower.state.latest_confirmed()) == (None, {})
     write_journal(journal, iter(rows))
     follower.poll()
-    assert follower.fresh() == latest_of([end.found])
-    incumbent = follower.fresh().get(EVIDENCE.incumbent_hash or "")
+    assert follower.state.latest_confirmed() == latest_of([end.found])
+    incumbent = follower.state.latest_confirmed().get(EVIDENCE.incumbent_hash or "")
     assert follower.status().confirmed == incumbent
 
 

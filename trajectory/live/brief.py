@@ -158,19 +158,13 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def estimates(
-    state: CampaignState,
-    briefs: Iterable[Brief],
-    measure: Measure,
-    fresh: ConfirmedConfig | None,
-) -> dict[str, Any]:
+def estimates(state: CampaignState, briefs: Iterable[Brief], measure: Measure) -> dict[str, Any]:
     """Return the fields of a status that hold estimates.
 
     :param briefs: all finished iterations.
-    :param fresh: the incumbent's results on fresh runs.
     """
     evidence, posteriors = state.evidence, Posteriors.of(state.evidence)
-    noise = posteriors.noise
+    noise, fresh = posteriors.noise, state.latest_confirmed().get(evidence.incumbent_hash or "")
     best = next(iter(posteriors.of_configs([evidence.incumbent_hash or ""])), None)
     known = evidence.configs.get(evidence.baseline_hash or "")
     baseline = baseline_estimate(known, noise, posteriors.population)

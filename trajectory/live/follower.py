@@ -26,8 +26,6 @@ from autoresearch.layout import (
     is_imported,
 )
 from trainer.spec import BPB, Measure
-from trajectory.confirmed import ConfirmedConfig, latest_of
-from trajectory.evidence import Evidence
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, estimates
 from trajectory.live.trial import (
@@ -70,23 +68,20 @@ class Follower:
         """Cached estimates of a status, and the number of rows they were computed from."""
         self.briefs: list[Brief] = []
         """Summaries of finished iterations, in the order in which they finished."""
-        self._order: dict[int, int] = {}
-        """Maps an iteration to its index in ``briefs``."""
         self.events: deque[EventRow] = deque(maxlen=50)
         self._ended = False
         """Whether it was confirmed after its latest iteration."""
         self._stopped: str | None = None
         """The error that ended the latest session; None after any later result."""
-        self.energy_wh: float | None = None
         self.caught_up = False
         """Whether the journal was read to its end."""
         self.rows = 0
         """Lines of the journal read so far."""
-        self._end, self._keeps = 0, 0
+        self._end = 0
         self._identity: tuple[int, int] | None = None
-        self._places: dict[int, tuple[int, int]] = {}
-        """Maps an iteration to the offset and length of its line. An imported journal may lack
-        some."""
+        self._places: dict[int, tuple[int, int, int]] = {}
+        """Maps an iteration to its index in ``briefs``, and the offset and length of its line. An
+        imported journal may lack some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self.until: int | None = None
         """Last known number of iterations that the running loop is to reach. It is kept because
@@ -126,48 +121,37 @@ class Follower:
         for record in islice(records, BATCH_ROWS):
             if not record.raw.endswith(b"\n"):
                 return landed  # the line is still being written
-            place = (self._end, record.end - self._end)
-            self._end, self.rows = record.end, record.line
-            if (brief := self._take(record.row, place)) is not None:
-                landed.append(brief)
+            begin, self._end, self.rows = self._end, record.end, record.line
+            active_s = self.state.add(record.row)
+            if isinstance(record.row, IterationRow):
+                landed.append(brief_of(record.row))
+                self._walls_s.append(active_s)
+                place = len(self.briefs), begin, record.end - begin
+                self._places[record.row.iter] = place
+                self.briefs.append(landed[-1])
+            self._note(record.row)
         self.caught_up = next(records, None) is None
         return landed
 
-    def _take(self, row: Row, place: tuple[int, int]) -> Brief | None:
-        active_s = self.state.add(row)
-        if isinstance(row, (IterationRow, ConfirmedRow)):
+    def _note(self, row: Row) -> None:
+        """Keep what the row says of the campaign's state."""
+        if isinstance(row, IterationRow | ConfirmedRow):
             self._ended = isinstance(row, ConfirmedRow)
         if isinstance(row, EventRow):
             self.events.append(row)
             self._stopped = row.why if row.event == "stopped" else self._stopped
             self._trials.cut_off(row.trial_ids)
-            return None
+            return
         self._stopped = None
         if isinstance(row, CampaignRow):
             self.campaign = row
-        elif isinstance(row, IterationRow):
-            self._walls_s.append(active_s)
-            if row.energy_wh is not None:
-                self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
-            brief = brief_of(row)
-            self._keeps += brief.action == "keep"
-            self._order[row.iter] = len(self.briefs)
-            self.briefs.append(brief)
-            self._places[row.iter] = place
-            return brief
-        return None
-
-    @property
-    def evidence(self) -> Evidence:
-        """Evidence from the rows read so far."""
-        return self.state.evidence
 
     def iteration(self, number: int) -> IterationRow | None:
         """Return the whole row of a finished iteration, read from the journal again; None if there
         is none, or if the journal has been replaced."""
         if number not in self._places:
             return None
-        start, length = self._places[number]
+        _, start, length = self._places[number]
         try:
             with (self.directory / JOURNAL_FILE).open("rb") as file:
                 file.seek(start)
@@ -182,14 +166,12 @@ class Follower:
         With several lanes, this is not the order of their numbers. If the given one has not
         finished, return those from the first with a higher number on.
         """
-        if (last := self._order.get(number)) is None:
+        if number in self._places:
+            first = self._places[number][0] + 1
+        else:
             higher = (at for at, brief in enumerate(self.briefs) if brief.iter > number)
-            last = next(higher, len(self.briefs)) - 1
-        return self.briefs[last + 1 : last + 1 + limit]
-
-    def fresh(self) -> dict[str, ConfirmedConfig]:
-        """Return the results on fresh runs, by config hash."""
-        return latest_of(reversed(self.state.confirmed))
+            first = next(higher, len(self.briefs))
+        return self.briefs[first : first + limit]
 
     @property
     def running(self) -> RunningTrial | None:
@@ -240,13 +222,14 @@ class Follower:
         silent_s = max(0.0, time.time() - self._activity_s)
         measure = self.campaign.measured_in if self.campaign else BPB
         lane_use = self.state.lane_use
+        metered = [brief.energy_wh for brief in self.briefs if brief.energy_wh is not None]
         return Status(
             state=self._state(silent_s),
             caught_up=self.caught_up,
             silent_s=silent_s,
             iterations=len(self.briefs),
             until=self.until,
-            keeps=self._keeps,
+            keeps=sum(brief.action == "keep" for brief in self.briefs),
             pace_s=pace_s,
             eta_s=pace_s * left if pace_s is not None and left is not None else None,
             unit=measure.short,
@@ -254,7 +237,7 @@ class Follower:
             digits=measure.digits,
             **self._estimated(measure),
             failures=dict(self.state.failures),
-            energy_wh=self.energy_wh,
+            energy_wh=sum(metered) if metered else None,
             lanes=lane_use.lanes or None,
             lanes_in_use=lane_use.share,
             lanes_in_use_of_hour=lane_use.share_of_last_hour,
@@ -263,8 +246,7 @@ class Follower:
     def _estimated(self, measure: Measure) -> dict[str, Any]:
         rows, known = self._estimates
         if rows != self.rows or not known:
-            fresh = self.fresh().get(self.evidence.incumbent_hash or "")
-            known = estimates(self.state, self.briefs, measure, fresh)
+            known = estimates(self.state, self.briefs, measure)
             self._estimates = self.rows, known
         return known
 

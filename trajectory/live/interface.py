@@ -163,7 +163,7 @@ def code(board: TheBoard, watched: Named, number: int) -> dict[str, str]:
     """Return a small diff of each function that the iteration changed, by code knob."""
     row = iteration(watched, number)
     with board.lock:
-        known = watched.follower.evidence.configs.get(row.decision.reference_hash or "")
+        known = watched.follower.state.evidence.configs.get(row.decision.reference_hash or "")
     if row.config is None or known is None:
         return {}
     return {name: "\n".join(d) for name, d in code_diffs(row.config, known.config.said).items()}
@@ -175,10 +175,10 @@ def top(
 ) -> list[Standing]:
     """Return the k best configs by posterior mean."""
     with board.lock:
-        evidence = watched.follower.evidence
+        evidence = watched.follower.state.evidence
         baseline = evidence.configs.get(evidence.baseline_hash or "")
         before = baseline.config.said if baseline else None
-        fresh = watched.follower.fresh()
+        fresh = watched.follower.state.latest_confirmed()
         ranked = ranking.top(evidence, k)
         return [
             Standing.model_validate(

@@ -52,8 +52,6 @@ class RunningTrials:
         self._over: set[str] = set()
         """Trials that have a result, or are known to have been interrupted."""
         self._at_work: dict[str, _Followed] = {}
-        self.running: RunningTrial | None = None
-        """The newest of the running trials."""
         self.all: tuple[RunningTrial, ...] = ()
         self.changed_s = 0.0
         """Last change of the trials or of a running one's curve; seconds since the epoch."""
@@ -82,11 +80,15 @@ class RunningTrials:
                     self._is_over(trial_id)
             seen = [followed.state() for followed in self._at_work.values()]
         except OSError:
-            self.running, self.all = None, ()
+            self.all = ()
             return
         self.changed_s = max([self.changed_s, *(one.changed_s for one in self._at_work.values())])
         self.all = tuple(one for one in seen if one is not None)
-        self.running = self.all[-1] if self.all else None
+
+    @property
+    def running(self) -> RunningTrial | None:
+        """The newest of the running trials."""
+        return self.all[-1] if self.all else None
 
     def _is_over(self, trial_id: str) -> None:
         self._over.add(trial_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,15 @@ from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.plain_text import plain
 from autoresearch.values import Frozen, NonNegativeInt
 from autoresearch.words import changes_text
-from trainer.spec import Measured, TrialFailed, TrialOk, difference
+from trainer.spec import TrialFailed, TrialOk, difference
 from trajectory import ranking
-from trajectory.confirmed import Confirmed
-from trajectory.evidence import Evidence
-from trajectory.journal import read_rows
+from trajectory.reading import Results
 from trajectory.rows import (
-    CampaignRow,
     ConfirmedRow,
     ConfirmRow,
     EvaluationProtocol,
     IterationRow,
+    Row,
 )
 
 _SEARCH_ONLY = {"reference", "seed"}
@@ -53,38 +50,27 @@ class Found(Frozen):
     """Result of its latest confirmation."""
 
 
-@dataclass(slots=True)
-class ComparedCampaign:
-    """A campaign's rows, as far as a comparison needs them."""
+class ComparedCampaign(Results):
+    """A campaign's results, as far as a comparison needs them."""
 
-    directory: Path
-    row: CampaignRow
-    evidence: Evidence = field(default_factory=Evidence)
-    kept: int = 0
-    fresh: list[ConfirmRow] = field(default_factory=list)
-    confirmed: Confirmed | None = None
-
-    @classmethod
-    def read(cls, directory: Path) -> ComparedCampaign:
+    def __init__(self, directory: Path) -> None:
         """Read the journal.
 
         :raises JournalError: if it is damaged.
         :raises CampaignError: if it has no first row.
         """
-        rows = read_rows(directory / JOURNAL_FILE)
-        first = next(rows, None)
-        if not isinstance(first, CampaignRow):
+        self.directory, self.kept = directory, 0
+        super().__init__(directory / JOURNAL_FILE)
+        row = self.campaign()
+        if row is None:
             raise CampaignError(f"{directory} has no first row yet; compare it once it has begun")
-        campaign = cls(directory, first)
-        campaign.evidence.add(first)
-        for row in rows:
-            campaign.evidence.add(row)
-            campaign.kept += isinstance(row, IterationRow) and row.decision.action == "keep"
-            if isinstance(row, ConfirmRow):
-                campaign.fresh.append(row)
-            elif isinstance(row, ConfirmedRow):
-                campaign.confirmed = row.found
-        return campaign
+        self.row = row
+        self.confirmed = next((row.found for row in self.newest(ConfirmedRow, 1)), None)
+
+    def add(self, row: Row) -> None:
+        """See :meth:`Results.add`."""
+        self.kept += isinstance(row, IterationRow) and row.decision.action == "keep"
+        super().add(row)
 
     def found(self) -> Found:
         """Return what the campaign found."""
@@ -155,22 +141,19 @@ class ComparedCampaign:
         found = self.confirmed
         if found is None:
             return {}
-        scores = {
-            row.trial.seed: _score(row.trial.result, text)
-            for row in self.fresh
-            if row.config_hash == found.chosen.config_hash and row.trial.seed in found.seeds
-        }
-        return {seed: score for seed, score in scores.items() if score is not None}
+        scores = {}
+        for trial in (row.trial for row in reversed(self.newest(ConfirmRow))):
+            if (
+                trial.config_hash == found.chosen.config_hash
+                and trial.seed in found.seeds
+                and not isinstance(trial.result, TrialFailed)
+            ):
+                texts = trial.result.texts if isinstance(trial.result, TrialOk) else ()
+                on = {"": trial.result.objective, **{one.sha256: one.val_bpb for one in texts}}
+                if text in on:
+                    scores[trial.seed] = on[text]
+        return scores
 
 
 def _without_doc(value: Any) -> Any:
     return {k: v for k, v in value.items() if k != "doc"} if isinstance(value, dict) else value
-
-
-def _score(result: Measured | TrialFailed, text: str) -> float | None:
-    if isinstance(result, TrialFailed):
-        return None
-    if not text:
-        return result.objective
-    texts = result.texts if isinstance(result, TrialOk) else ()
-    return next((one.val_bpb for one in texts if one.sha256 == text), None)

@@ -9,7 +9,7 @@ from typing import get_args
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, FailureStatus
-from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding, latest_of
+from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding
 from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.reading import Reign
@@ -158,7 +158,8 @@ def read_findings(
     posteriors = Posteriors.of(evidence)
     best = posteriors.best(BEST)
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
-    fresh = latest_of(reversed(ledger.confirmed))
+    fresh = ledger.latest_confirmed()
+    kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
     samples = (
         Sample(values(one.config), one.mean if one.n else None)
         for one in evidence.configs.values()
@@ -175,7 +176,7 @@ def read_findings(
         baseline=baseline_estimate(ledger.baseline, posteriors.noise, posteriors.population),
         best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
-        believed=_believed(ledger, posteriors),
+        believed=posteriors.objectives({*(reign.config_hash for reign in ledger.reigns), *kept}),
         knobs=tuple(knobs),
         samples=tuple(samples),
         incumbent=values(incumbent.config) if incumbent else {},
@@ -192,11 +193,6 @@ def _headline(ledger: Ledger, posteriors: Posteriors, fresh: Mapping[str, Confir
         gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
         return finding(ledger.campaign.measured_in, fresh.get(held.config_hash), *gain)
     return NOTHING_YET
-
-
-def _believed(ledger: Ledger, posteriors: Posteriors) -> Mapping[str, float]:
-    kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
-    return posteriors.objectives({*(reign.config_hash for reign in ledger.reigns), *kept})
 
 
 def _stops(ledger: Ledger) -> Stops:

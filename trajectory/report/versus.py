@@ -78,7 +78,7 @@ def compare_campaigns(a: Path, b: Path) -> Versus:
     :raises JournalError: if a journal is damaged.
     :raises CampaignError: if a campaign has no first row.
     """
-    left, right = ComparedCampaign.read(a), ComparedCampaign.read(b)
+    left, right = ComparedCampaign(a), ComparedCampaign(b)
     protocol = _differences(left.protocol(), right.protocol())
     machine = _differences(
         {**left.row.hardware, **left.row.versions}, {**right.row.hardware, **right.row.versions}

@@ -97,7 +97,7 @@ def glance(follower: Follower) -> Glance:
     except AutoresearchError as error:
         trouble = str(error)
     trouble = trouble or follower.trouble
-    status, evidence = follower.status(), follower.evidence
+    status, evidence = follower.status(), follower.state.evidence
     state: Literal["running", "paused", "at rest", "in trouble"] = "at rest"
     if trouble is not None:
         state = "in trouble"

@@ -135,7 +135,7 @@ def test_a_campaign_is_done_once_nothing_is_in_flight_and_its_goal_is_reached(
 def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
     (tmp_path / "trajectory.jsonl").write_bytes(NIGHT.read_bytes())
     follower = followed(tmp_path)
-    status, best = follower.status(), top(follower.evidence, 1)[0]
+    status, best = follower.status(), top(follower.state.evidence, 1)[0]
     assert status.state == "done", "its file is new, and no iteration came after its confirmation"
     assert status.incumbent is not None
     assert status.incumbent.config_hash == best.config_hash
