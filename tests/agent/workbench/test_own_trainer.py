@@ -61,22 +61,21 @@ def test_what_is_not_there_or_holds_the_home_is_refused(
         command_of(table(""), checkout)
 
 
-def test_main_is_called_by_our_own_python_alone(checkout: Path) -> None:
+def test_main_is_called_by_our_own_python_with_what_can_be_preloaded(checkout: Path) -> None:
     main = 'main = "main"'
     assert command_of(table(main), checkout).main == "main"
     assert command_of(table(main, program=sys.executable), checkout).main == "main"
+    assert command_of(table(f'{main}\npreload = ["email.mime"]'), checkout).preload
     other = checkout.parent / "python3"
     other.symlink_to(sys.executable)
-    with pytest.raises(SpecError):
-        command_of(table(main, program=str(other)), checkout)
-
-
-def test_what_is_to_be_preloaded_must_be_there(checkout: Path) -> None:
-    assert command_of(table('main = "main"\npreload = ["email.mime"]'), checkout).preload
-    with pytest.raises(SpecError, match="no_such_module"):
-        command_of(table('main = "main"\npreload = ["no_such_module"]'), checkout)
+    for refused in (
+        table(main, program=str(other)),
+        table(f'{main}\npreload = ["no_such_module"]'),
+    ):
+        with pytest.raises(SpecError):
+            command_of(refused, checkout)
     with pytest.raises(MenuError):
-        table('main = "main"\npreload = ["os:abort"]')
+        table(f'{main}\npreload = ["os:abort"]')
 
 
 def test_an_edited_script_lies_below_its_directory(checkout: Path) -> None:
@@ -109,11 +108,8 @@ def test_a_directory_that_trials_could_not_be_given_is_refused_at_the_start(
         OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs")
 
 
-@pytest.mark.parametrize(
-    "read", ["~", "~/.ssh", "~/.ssh/config", "~/.aws", "~/.netrc", "~/.config", "data/id_rsa", "ln"]
-)
-def test_credentials_are_not_read(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+def test_data_in_the_home_is_read_and_credentials_are_not(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
@@ -123,15 +119,11 @@ def test_credentials_are_not_read(
     script(home, "", ".netrc")
     script(checkout / "data", "", "id_rsa")
     (checkout / "ln").symlink_to(home / ".aws")
-    with pytest.raises(SandboxError):
-        command_of(table(f"reads = [{read!r}]"), checkout)
-
-
-def test_data_in_the_home_is_read(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    data = script(tmp_path / "home" / ".cache" / "huggingface" / "hub", "1", "tokens.bin")
+    secret = ("~", "~/.ssh", "~/.ssh/config", "~/.aws", "~/.netrc", "~/.config", "data/id_rsa")
+    for read in (*secret, "ln"):
+        with pytest.raises(SandboxError):
+            command_of(table(f"reads = [{read!r}]"), checkout)
+    data = script(home / ".cache" / "huggingface" / "hub", "1", "tokens.bin")
     read = command_of(table('reads = ["~/.cache/huggingface/hub"]'), checkout).reads
     assert read == (str(data),)
 

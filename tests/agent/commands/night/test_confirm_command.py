@@ -63,6 +63,22 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(tmp_path: Path) -> None:
     scores = {(r.config_hash, r.trial.seed): r.trial.objective for r in fresh_runs(toy)}
     assert scores == {(r.config_hash, r.trial.seed): r.trial.objective for r in fresh_runs(twin)}
 
+    # A repeated command runs nothing again, even after the index is gone. Fewer seeds would be a
+    # choice among these; more are another interim analysis, which needs stronger evidence.
+    rows = toy.rows()
+    (toy.campaign / "history.sqlite").unlink()
+    assert said(confirm(toy, "--seeds=3", "--json")) == whole
+    assert toy.rows() == rows
+    assert confirm(toy, "--seeds=2").returncode == 1
+    more = said(confirm(toy, "--seeds=4", "--json"))
+    assert (whole["earlier_analyses"], more["earlier_analyses"]) == (0, 1)
+
+    # The page shows the confirmed gain.
+    assert toy.run("report", f"--campaign={toy.campaign}").returncode == 0
+    page = (toy.campaign / "report" / "report.html").read_text("utf-8")
+    gain = f"{more['configs'][0]['gains'][1]['delta']:+.4f}".replace("-", "\N{MINUS SIGN}")
+    assert f"<b>{gain}</b>" in page
+
     # The search resumes where it was, and does not use the fresh runs as its own.
     assert toy.loop(5).returncode == 0
     assert len(toy.iterations()) == 5
