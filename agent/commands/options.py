@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from autoresearch.errors import SettingsError
-from autoresearch.options import AsOption, set_fields
+from autoresearch.options import option_facts, set_fields
 from autoresearch.values import Frozen, explain
 
 Command: TypeAlias = Callable[..., None]
@@ -24,23 +24,6 @@ Panels: TypeAlias = Mapping[str, Sequence[str]]
 
 JsonAtEndOption = Annotated[bool, typer.Option("--json", help="Print JSON at the end.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-
-
-def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
-    """Decorate a command whose parameter ``asked`` is a value of this kind. In its place the
-    command takes one option for each field that has a description and is not set with
-    ``--set``."""
-
-    return lambda command: _derived(command, kind, partial(fill, kind), partly=False, panels={})
-
-
-def takes_some(kind: type[Frozen], panels: Panels) -> Callable[[Command], Command]:
-    """Decorate a command like :func:`takes`, but ``asked`` is a dict that holds only the fields
-    that the user gave.
-
-    :param panels: parameters that the help shows together, by title, in order.
-    """
-    return lambda command: _derived(command, kind, dict, partly=True, panels=panels)
 
 
 def fill(kind: type[T], options: Mapping[str, Any]) -> T:
@@ -54,13 +37,27 @@ def fill(kind: type[T], options: Mapping[str, Any]) -> T:
         raise SettingsError(f"these options cannot be used: {explain(error)}") from error
 
 
+def takes(
+    kind: type[Frozen], panels: Panels | None = None, *, partly: bool = False
+) -> Callable[[Command], Command]:
+    """Decorate a command whose parameter ``asked`` is a value of this kind. In its place the
+    command takes one option for each field that has a description and is not set with
+    ``--set``.
+
+    :param panels: parameters that the help shows together, by title, in order.
+    :param partly: whether ``asked`` is a dict that holds only the fields that the user gave.
+    """
+    made = dict if partly else partial(fill, kind)
+    return lambda command: _derived(command, kind, made, panels or {}, partly=partly)
+
+
 def _derived(
     command: Command,
     kind: type[Frozen],
     made: Callable[[Mapping[str, Any]], Any],
+    panels: Panels,
     *,
     partly: bool,
-    panels: Panels,
 ) -> Command:
     unasked = set_fields(kind)
     fields = [
@@ -116,8 +113,7 @@ class _Asked:
         self._field = field
         self._type, inner = _split(field.annotation)
         self._said = [*inner, *field.metadata]
-        found = (said for said in self._said if isinstance(said, AsOption))
-        self._as = next(found, AsOption())
+        self._as = option_facts(field)
 
     def parameter(self, *, partly: bool) -> inspect.Parameter:
         """

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.loggers.base import RunEvent
+from agent.search.trial import Watcher
 from agent.settings.environment import read_environment
 from autoresearch.errors import SettingsError
 from autoresearch.redaction import redact
@@ -82,21 +82,17 @@ class Notifier:
             self._failed.add(threading.current_thread().name)
 
 
-class KeepNotices:
-    """A run logger that reports kept configs."""
+class KeepNotices(Watcher):
+    """Reports kept configs."""
 
     def __init__(self, notifier: Notifier, directory: Path) -> None:
         self._notifier = notifier
         self._directory = directory
 
-    def log(self, event: RunEvent) -> None:
-        """See :class:`~agent.loggers.base.RunLogger`."""
-        if isinstance(event, IterationRow) and event.decision.action == "keep":
-            title = f"iteration {event.iter} kept"
-            self._notifier.send(self._directory, title, event.decision.explanation)
-
-    def close(self) -> None:
-        """See :class:`~agent.loggers.base.RunLogger`."""
+    def iteration_ended(self, row: IterationRow) -> None:
+        if self._notifier.keeps and row.decision.action == "keep":
+            title = f"iteration {row.iter} kept"
+            self._notifier.send(self._directory, title, row.decision.explanation)
 
 
 def _service(url: str, number: int) -> Apprise:

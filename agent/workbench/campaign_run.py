@@ -154,12 +154,10 @@ def _work(
     scribe = Scribe(campaign, session.stop, display.note)
     facts = CampaignFacts.of(campaign.directory, campaign.row)
     loggers = [target.started(facts) for target in targets]
-    if notifier.keeps:
-        loggers.append(BackgroundLogger("notices", lambda: KeepNotices(notifier, facts.directory)))
     if branch is not None:
         loggers.append(BackgroundLogger("git", lambda: branch))
     logging = LoggingWatcher(loggers, on_trouble=scribe.take_note)
-    watcher = Watchers(display, logging)
+    watcher = Watchers(display, logging, KeepNotices(notifier, facts.directory))
     loop = Loop(
         campaign=campaign,
         proposer=choice.proposer,

@@ -14,6 +14,7 @@ from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from agent.search.stopping import Goal
 from agent.search.trial import Watcher
+from agent.workbench.console import say
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
 from trajectory.confirmed import latest_of
@@ -83,7 +84,7 @@ class Display(Watcher):
         )
 
     def note(self, text: str) -> None:
-        self._print(Text(text, "yellow"))
+        say(self._console, text, "yellow")
 
     def proposing(self, iteration: int) -> None:
         self._draw(f"iteration {iteration}: proposing")
@@ -115,22 +116,19 @@ class Display(Watcher):
     def baseline_measured(self, row: BaselineRow) -> None:
         score, short = self._measure.text(row.trial.objective or 0.0), self._measure.short
         line = f"baseline  seed {row.trial.seed}  {score} {short}  {row.trial.wall_s:.1f} s"
-        self._print(Text(line))
+        say(self._console, line)
         self._best = self._best_text()
 
     def iteration_ended(self, row: IterationRow) -> None:
         self._ends_s.append(time.monotonic())
-        self._print(Text(iteration_line(row, self._measure), ACTION_STYLE[row.decision.action]))
+        say(self._console, iteration_line(row, self._measure), ACTION_STYLE[row.decision.action])
         self._best = self._best_text()
         if row.decision.action == "keep":
-            self._print(Text(f"      best so far: {self._best}"))
+            say(self._console, f"      best so far: {self._best}")
         is_round = row.iter % 10 == 0 or row.iter == self._goal.iterations
         if is_round and not self._console.is_terminal:
-            self._print(Text(f"      {self._progress()}"))
+            say(self._console, f"      {self._progress()}")
         self._draw(row.decision.explanation)
-
-    def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True, highlight=False)
 
     def _draw(self, doing: str) -> None:
         """Redraw everything, with what the loop does now."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.search.experiment import ExperimentWatcher, Key, PlannedRun
+from agent.workbench.console import print_lines, say
 from agent.workbench.session import Session
 from autoresearch.words import duration_text
 from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialOk, TrialSpec
@@ -79,13 +80,13 @@ class ExperimentDisplay(ExperimentWatcher):
         self._trials: dict[str, _Shown] = {}
 
     def note(self, text: str) -> None:
-        self._print(Text(text, style="yellow"))
+        say(self._console, text, "yellow")
 
     def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None:
         head = f"run {number} of {total}  {run.label}, seed {run.spec.seed}"
         self._next = self._runs[run.key] = _Shown(number, head, run.spec.steps)
         if self._lines:
-            self._print(Text(head, style="bold"))
+            say(self._console, head, "bold")
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         if self._next is not None:
@@ -105,7 +106,7 @@ class ExperimentDisplay(ExperimentWatcher):
         text += f"loss {fmean(shown.losses):7.4f}   "
         if point.lr is not None and point.grad_norm is not None:
             text += f"lr {point.lr:.2e}   grad norm {point.grad_norm:8.3g}   "
-        self._print(Text(f"{text}{duration_text(left_s)} left"))
+        say(self._console, f"{text}{duration_text(left_s)} left")
         shown.losses.clear()
 
     def trial_ended(self, record: TrialRecord) -> None:
@@ -129,7 +130,4 @@ class ExperimentDisplay(ExperimentWatcher):
             why = "" if verdict.outcome == "survives" else f"; {verdict.explanation}"
             outcome = (f"{verdict.outcome}{at}", OUTCOME_STYLE[verdict.outcome])
             score = Text.assemble(outcome, f"{why}  ", score)
-        self._print(Text.assemble(f"{head}: ", score, f"  [{took}]"))
-
-    def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True, highlight=False)
+        print_lines(self._console, [Text.assemble(f"{head}: ", score, f"  [{took}]")])

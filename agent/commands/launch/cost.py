@@ -8,7 +8,7 @@ import typer
 from pydantic import Field
 from rich.text import Text
 
-from agent.commands.options import JsonOption, fill, takes_some
+from agent.commands.options import JsonOption, fill, takes
 from agent.search.first_row import read_campaign_row
 from agent.settings.environment import read_rates
 from agent.workbench.console import answer
@@ -59,7 +59,7 @@ class Asked(Frozen):
     target: str = Field("llama-7b", description="timeline: a shipped target's name or a TOML file.")
 
 
-@takes_some(Asked, {})
+@takes(Asked, partly=True)
 def cost(
     *,
     view: ViewArgument = "search",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.commands.options import JsonAtEndOption, takes_some
+from agent.commands.options import JsonAtEndOption, takes
 from agent.loggers.notices import Notifier
 from agent.search.campaign_settings import set_settings
 from agent.search.stopping import Goal
@@ -110,7 +110,7 @@ PANELS = {
 """The options of ``loop --help`` by panel; the first panel holds those that everyone needs."""
 
 
-@takes_some(CampaignSettings, PANELS)
+@takes(CampaignSettings, PANELS, partly=True)
 def loop(
     *,
     iters: ItersOption = None,

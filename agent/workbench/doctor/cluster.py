@@ -15,19 +15,6 @@ from trainer.executors.ray.facts import Node, unfit
 from trainer.executors.ray.needs import Needs
 
 
-def ray_address(executor: str) -> str | None:
-    """Return ``HOST:PORT`` of ``ray:HOST:PORT``, or None of ``ray``, this machine's cluster.
-
-    :raises SettingsError: for another executor.
-    """
-    name, _, address = executor.partition(":")
-    if name != "ray":
-        raise SettingsError(
-            f"the executor {executor!r} is not a Ray cluster; set ray or ray:HOST:PORT"
-        )
-    return address or None
-
-
 def examine_cluster(
     executor: str, menu: str | None = None, runs: Path = Path("runs")
 ) -> Iterator[Check]:
@@ -37,9 +24,13 @@ def examine_cluster(
     :param menu: menu whose trials will run there.
     :param runs: where campaigns will be kept.
     """
+    name, _, address = executor.partition(":")
     try:
-        address = ray_address(executor)
-        cluster = RayCluster(address)
+        if name != "ray":
+            raise SettingsError(
+                f"the executor {executor!r} is not a Ray cluster; set ray or ray:HOST:PORT"
+            )
+        cluster = RayCluster(address or None)
     except AutoresearchError as error:
         yield Check("cluster", "bad", f"{error}")
         return

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from agent.cli import ENTRIES
 from agent.commands.night.loop import PANELS
-from agent.commands.options import takes, takes_some
+from agent.commands.options import takes
 from agent.settings.campaign import CampaignSettings
 from autoresearch.options import AsOption, set_fields
 from autoresearch.values import Frozen, PositiveInt
@@ -47,7 +47,7 @@ def whole(*, before: int = 0, asked: Asked, after: int = 0) -> None:
     print(before, asked, after)
 
 
-@takes_some(Asked, {"First": ["brisk", "colour"]})
+@takes(Asked, {"First": ["brisk", "colour"]}, partly=True)
 def some(*, asked: dict[str, Any]) -> None:
     print(asked)
 
