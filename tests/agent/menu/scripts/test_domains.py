@@ -54,24 +54,33 @@ def test_a_domain_by_name_and_default(name: str, default: Scalar, domain: object
 
 WHOLE = "batch_size n_layer n_head d_model topk warmup".split()
 REAL = "lr wd dropout beta warmup clip eps ratio x".split()
+FRACTIONS = {
+    "subsample": 0.5,
+    "max_features": 1.0,
+    "colsample_bytree": 0.8,
+    "dropout": 0.6,
+    "momentum": 0.3,
+    "beta1": 0.2,
+}
 
 
 def test_every_positive_number_has_a_domain_that_holds_it() -> None:
     for name, default in (
         *product(WHOLE, (1, 2, 3, 5, 7, 8, 12, 13, 100, 2**20, 10**6)),
         *product(REAL, (1e-12, 1e-5, 0.01, 0.3, 0.5, 0.999, 1.0, 1.5, 20.0, 1e9)),
+        *FRACTIONS.items(),
     ):
         found = domain_of(option(name, default))
         assert not isinstance(found, str), (name, default)
         assert found.problem() is None, (name, default)
         assert found.contains(default), (name, default)
+        if FRACTIONS.get(name) == default:
+            assert 0 <= min(found.ends) < max(found.ends) <= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "default"), [("x", 0), ("x", -1), ("x", -0.5), ("s", "a"), ("n", None)]
-)
-def test_what_has_none_says_why(name: str, default: Scalar | None) -> None:
-    assert isinstance(domain_of(option(name, default)), str)
+def test_a_value_without_a_scale_has_a_clause_instead_of_a_domain() -> None:
+    for name, default in (("x", 0), ("x", -1), ("x", -0.5), ("s", "a"), ("n", None)):
+        assert isinstance(domain_of(option(name, default)), str)
 
 
 def test_the_script_s_own_bounds_and_choices_hold() -> None:
@@ -84,48 +93,20 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
     assert isinstance(domain_of(option("opt", "lion", choices=("adam", "sgd"))), str)
 
 
+ROLES = {
+    "knob": "learning_rate warmup_steps max_grad_norm gradient_accumulation_steps hidden_size "
+    "target_network_frequency num_mini_batches min_samples_split",
+    "length": "epochs total_timesteps lr_decay_iters NUM_BATCHES duration",
+    "evaluation": "VALIDATE_EVERY target_size block_size vocab_size test_batch_size eval_iters "
+    "dataset nfold input_size image_shape_0 D_in prior_variance",
+    "machine": "cpu compile",
+    "irrelevant": "sample_only GENERATE_EVERY core_metric_every overfit_single_batch pin_mem "
+    "wandb_log H100_BF16_PEAK_FLOPS log_interval num_workers evaluate ngpu sampling_interval",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        ("learning_rate", "knob"),
-        ("warmup_steps", "knob"),
-        ("max_grad_norm", "knob"),
-        ("gradient_accumulation_steps", "knob"),
-        ("epochs", "length"),
-        ("total_timesteps", "length"),
-        ("lr_decay_iters", "length"),
-        ("NUM_BATCHES", "length"),
-        ("duration", "length"),
-        ("VALIDATE_EVERY", "evaluation"),
-        ("target_size", "evaluation"),
-        ("target_network_frequency", "knob"),
-        ("num_mini_batches", "knob"),
-        ("cpu", "machine"),
-        ("sample_only", "irrelevant"),
-        ("GENERATE_EVERY", "irrelevant"),
-        ("core_metric_every", "irrelevant"),
-        ("overfit_single_batch", "irrelevant"),
-        ("pin_mem", "irrelevant"),
-        ("block_size", "evaluation"),
-        ("vocab_size", "evaluation"),
-        ("test_batch_size", "evaluation"),
-        ("eval_iters", "evaluation"),
-        ("dataset", "evaluation"),
-        ("compile", "machine"),
-        ("wandb_log", "irrelevant"),
-        ("H100_BF16_PEAK_FLOPS", "irrelevant"),
-        ("log_interval", "irrelevant"),
-        ("num_workers", "irrelevant"),
-        ("evaluate", "irrelevant"),
-        ("ngpu", "irrelevant"),
-        ("nfold", "evaluation"),
-        ("input_size", "evaluation"),
-        ("image_shape_0", "evaluation"),
-        ("D_in", "evaluation"),
-        ("prior_variance", "evaluation"),
-        ("hidden_size", "knob"),
-        ("sampling_interval", "irrelevant"),
-    ],
+    ("name", "role"), [(name, role) for role, names in ROLES.items() for name in names.split()]
 )
 def test_a_role_by_name(name: str, role: str) -> None:
     assert role_of(option(name, 1)) == role
@@ -167,33 +148,7 @@ def test_what_the_machinery_gives(name: str, default: Scalar | None, given: str)
     assert given_by(option(name, default)) == given
 
 
-@pytest.mark.parametrize(
-    ("name", "default"),
-    [
-        ("subsample", 0.5),
-        ("max_features", 1.0),
-        ("colsample_bytree", 0.8),
-        ("dropout", 0.6),
-        ("momentum", 0.3),
-        ("beta1", 0.2),
-    ],
-)
-def test_a_fraction_ends_at_one(name: str, default: float) -> None:
-    domain = domain_of(option(name, default))
-    assert isinstance(domain, RealRange)
-    assert 0 <= domain.low < domain.high <= 1
-    assert domain.contains(default)
-
-
-def test_help_that_says_probability_ends_at_one() -> None:
-    found = domain_of(option("hflip", 0.4, doc="Horizontal flip training aug probability"))
-    assert isinstance(found, RealRange)
-    assert found.high <= 1
-
-
-def test_two_samples_at_least_are_split() -> None:
-    split = option("min_samples_split", 2)
-    domain = domain_of(split)
-    assert isinstance(domain, WholeRange)
-    assert domain.low == 2
-    assert role_of(split) == "knob"
+def test_help_that_says_probability_ends_at_one_and_two_samples_at_least_are_split() -> None:
+    doc = "Horizontal flip training aug probability"
+    assert domain_of(option("hflip", 0.4, doc=doc)) == RealRange(low=0.0, high=0.5)
+    assert domain_of(option("min_samples_split", 2)) == WholeRange(low=2, high=4)
