@@ -117,7 +117,7 @@ def _shared_seeds() -> list[Figure]:
         shared_seeds(),
         Rules(),
         SHARED_CAMPAIGNS,
-        enough=lambda night: night.evidence.tally.iterations >= ITERATIONS,
+        enough=lambda night: night.evidence.iterations >= ITERATIONS,
     )
     return claims(f"shared seeds, {ITERATIONS} iterations", [reported(night) for night in ended])
 
@@ -138,7 +138,7 @@ def _world(world: World) -> list[Figure]:
             world,
             Rules(),
             CAMPAIGNS,
-            enough=lambda night: night.evidence.tally.iterations >= ITERATIONS,
+            enough=lambda night: night.evidence.iterations >= ITERATIONS,
         )
     )
     figures += rule_figures(f"{name}, {ITERATIONS} iterations", ended, note)

@@ -118,7 +118,7 @@ class Night:
     def iterate(self, rules: Rules) -> None:
         """Race one idea against the incumbent."""
         evidence, reference = self.evidence, self.evidence.configs[self.incumbent].config
-        number = evidence.tally.iterations + 1
+        number = evidence.iterations + 1
         candidate = _config(number)
         parent = self.recipes[reference.config_hash]
         idea = self.world.idea(parent, self.rng)

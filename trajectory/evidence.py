@@ -10,19 +10,17 @@ thousand rows as in one of a hundred.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import Field
-
 from autoresearch.errors import JournalError
-from autoresearch.values import Frozen, Scalar
+from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, TrialFailed, TrialOk
 from trajectory.proposals import Idea
-from trajectory.rows import BaselineRow, EventRow, IterationRow, Row, TrialRecord
+from trajectory.rows import BaselineRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import exact_parts
 from trajectory.track_record import (
@@ -31,10 +29,10 @@ from trajectory.track_record import (
     Credit,
     RefusedCode,
     TrackRecord,
+    add_iteration,
     credited,
     earned,
     ideas_of,
-    recorded,
     refusals_of,
     refused_code,
 )
@@ -87,47 +85,57 @@ class ConfigEvidence(Measured):
     @property
     def sum_of_squares(self) -> float:
         """Sum of squared deviations of the scores from their mean; 0 for fewer than two scores."""
-        if len(set(self.scores.values())) < 2:  # their mean may differ by rounding
+        if self.n < 2 or len(set(self.scores.values())) < 2:  # their mean may differ by rounding
             return 0.0
         mean = self.mean
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
 
 
-class Tally(Frozen):
-    """Sums that :class:`Evidence` keeps besides its configs; small for a campaign of any length."""
+SAME_RUNS = "every run of a config is the same: the seed does nothing here"
 
-    iterations: int = 0
-    """Number of finished iterations."""
-    baseline_hash: str | None = None
-    incumbent_hash: str | None = None
-    """The best config by evidence, or the baseline if no config was kept.
 
-    If races are against the incumbent, it is the config kept last; if all races are against the
-    baseline, it is the kept config with the largest gain.
-    """
-    incumbent_delta: float = 0.0
-    """Its gain over the reference against which it was kept."""
-    interrupted: tuple[str, ...] = ()
-    """Ids of trials that events record as interrupted; they are not counted. Sorted."""
-    refusals: Counter[str] = Field(default_factory=Counter)
-    """Refusals by rail, in alphabetical order: proposals that reached no trial, and refused
-    attempts of a language model."""
-    races_ss: float = 0.0
-    """Sum of squares of the paired differences over all races with at least two seeds."""
-    races_dof: int = 0
-    within_ss: tuple[float, ...] = ()
-    """Parts of the exact sum of squares within configs."""
-    within_dof: int = 0
-    track_records: dict[str, TrackRecord] = Field(default_factory=dict)
-    """Track records by kind of proposer, in alphabetical order."""
-    credits: dict[str, Credit] = Field(default_factory=dict)
-    """Credit of the search's and the language model's arms, in alphabetical order."""
-    earnings: dict[str, Credit] = Field(default_factory=dict)
-    """Gains of iterations for code and for numbers, from the first one for code on."""
-    refused_code: tuple[RefusedCode, ...] = ()
-    """The latest sources that a rail for code refused, the oldest first."""
-    ideas: tuple[Idea, ...] = ()
-    """A language model's latest ideas, tried or not."""
+class Evidence:
+    """Every config with its results, and sums over all of them."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.configs: dict[str, ConfigEvidence] = {}
+        """Configs by config_hash, in the order first seen."""
+        self._lent: set[str] = set()
+        """Configs whose entries a snapshot shares; they are copied before a change."""
+        self.track_records: defaultdict[str, TrackRecord] = defaultdict(TrackRecord)
+        """Track records by kind of proposer."""
+        self.refusals: Counter[str] = Counter()
+        """Refusals by rail: proposals that reached no trial, and refused attempts of a language
+        model."""
+        # A snapshot shares the values of all fields below, so they are replaced, never changed.
+        self.iterations = 0
+        """Number of finished iterations."""
+        self.baseline_hash: str | None = None
+        """Hash of the baseline; None before it was measured."""
+        self.incumbent_hash: str | None = None
+        """The best config by evidence, or the baseline if no config was kept.
+
+        If races are against the incumbent, it is the config kept last; if all races are against the
+        baseline, it is the kept config with the largest gain.
+        """
+        self.incumbent_delta = 0.0
+        """Its gain over the reference against which it was kept."""
+        self.races_ss = 0.0
+        """Sum of squares of the paired differences over all races with at least two seeds."""
+        self.races_dof = 0
+        self.within_ss: tuple[float, ...] = ()
+        """Parts of the exact sum of squares within configs."""
+        self.within_dof = 0
+        self.credits: dict[str, Credit] = {}
+        """Credit of the search's and the language model's arms, in alphabetical order."""
+        self.earnings: dict[str, Credit] = {}
+        """Gains of iterations for code and for numbers, from the first one for code on."""
+        self.refused_code: tuple[RefusedCode, ...] = ()
+        """The latest sources that a rail for code refused, the oldest first."""
+        self.ideas: tuple[Idea, ...] = ()
+        """A language model's latest ideas, tried or not."""
+        for row in rows:
+            self.add(row)
 
     @property
     def sigma(self) -> float | None:
@@ -143,31 +151,17 @@ class Tally(Frozen):
         """
         return self.sigma == 0.0
 
-
-SAME_RUNS = "every run of a config is the same: the seed does nothing here"
-
-
-class Evidence:
-    """Every config with its results, and the campaign's tally."""
-
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.configs: dict[str, ConfigEvidence] = {}
-        """Configs by config_hash, in the order first seen."""
-        self.tally = Tally()
-        self._lent: set[str] = set()
-        """Configs whose entries a snapshot shares; they are copied before a change."""
-        for row in rows:
-            self.add(row)
-
     def snapshot(self) -> Evidence:
         """Return a copy that later additions to this one do not change.
 
         It costs a copy of the dictionary of configs, and later a copy of each shared entry that
         changes.
         """
-        taken = Evidence()
-        taken.tally = self.tally
+        taken = copy(self)
         taken.configs = dict(self.configs)
+        taken.track_records = deepcopy(self.track_records)
+        taken.refusals = self.refusals.copy()
+        taken._lent = set(self.configs)
         self._lent = set(self.configs)
         return taken
 
@@ -181,16 +175,6 @@ class Evidence:
             entry = self.configs[config_hash] = replace(entry, **copies)
         return entry
 
-    @property
-    def baseline_hash(self) -> str | None:
-        """Hash of the baseline; None before it was measured."""
-        return self.tally.baseline_hash
-
-    @property
-    def incumbent_hash(self) -> str | None:
-        """See :attr:`Tally.incumbent_hash`."""
-        return self.tally.incumbent_hash
-
     def contenders(self) -> list[ConfigEvidence]:
         """Return the configs that may be ranked, always including the measured baseline."""
         return [
@@ -201,42 +185,31 @@ class Evidence:
 
     def add(self, row: Row) -> None:
         """Add one row, in the journal's order. Rows of long runs change nothing."""
-        changed: dict[str, Any] = {}
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
-            changed = {
-                "baseline_hash": row.config_hash,
-                "incumbent_hash": self.incumbent_hash or row.config_hash,
-            } | self._recorded([row.trial])
-        elif isinstance(row, EventRow):
-            interrupted = {*self.tally.interrupted, *row.trial_ids}
-            changed = {"interrupted": tuple(sorted(interrupted))}
+            self.baseline_hash = row.config_hash
+            self.incumbent_hash = self.incumbent_hash or row.config_hash
+            self._record([row.trial])
         elif isinstance(row, IterationRow):
-            changed = self._proposed(row) | self._decided(row)
-        if changed:  # one copy a row, since copies take most of the time
-            self.tally = self.tally.model_copy(update=changed)
+            self._add_proposal(row)
+            self._add_decision(row)
 
-    def _proposed(self, row: IterationRow) -> dict[str, Any]:
-        """Return the tally's new fields that describe how the iteration's proposal came about."""
-        tally = self.tally
-        changed: dict[str, Any] = {
-            "iterations": tally.iterations + 1,
-            "track_records": recorded(tally.track_records, row),
-            "credits": credited(tally.credits, row),
-            "earnings": earned(tally.earnings, row),
-        }
+    def _add_proposal(self, row: IterationRow) -> None:
+        """Record how the iteration's proposal came about."""
+        self.iterations += 1
+        add_iteration(self.track_records, row)
+        self.credits = credited(self.credits, row)
+        self.earnings = earned(self.earnings, row)
         if refused := refusals_of(row):
-            changed["refusals"] = Counter(dict(sorted((tally.refusals + refused).items())))
-            changed["refused_code"] = (*tally.refused_code, *refused_code(row))[-REFUSED_CODE:]
-        if ideas := ideas_of(row):
-            changed["ideas"] = (*tally.ideas, *ideas)[-IDEAS:]
-        return changed
+            self.refusals.update(refused)
+            self.refused_code = (*self.refused_code, *refused_code(row))[-REFUSED_CODE:]
+        if row.proposer.ideas:
+            self.ideas = (*self.ideas, *ideas_of(row))[-IDEAS:]
 
-    def _decided(self, row: IterationRow) -> dict[str, Any]:
-        """Record the iteration's config and trials, and return the tally's new fields that they
-        decide."""
+    def _add_decision(self, row: IterationRow) -> None:
+        """Record the iteration's config, its trials, and what was decided."""
         if row.config is None or row.config_hash is None or not row.verdict.allowed:
-            return {}
+            return
         entry, decision = self._at(row.config, row.config_hash, row.iter), row.decision
         if row.proposal is not None and not entry.changes and entry.iter == row.iter:
             entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
@@ -244,15 +217,14 @@ class Evidence:
         entry.action = decision.action
         if decision.no_effect:
             entry.same_as = decision.reference_hash
-        changed = self._recorded(row.trials)
+        self._record(row.trials)
         delta = decision.delta or 0.0
         is_next = decision.reference_hash == self.incumbent_hash
-        if decision.action == "keep" and (is_next or delta < self.tally.incumbent_delta):
-            changed |= {"incumbent_hash": row.config_hash, "incumbent_delta": delta}
+        if decision.action == "keep" and (is_next or delta < self.incumbent_delta):
+            self.incumbent_hash, self.incumbent_delta = row.config_hash, delta
         if decision.pairs > 1:
-            changed["races_ss"] = self.tally.races_ss + decision.pairs_ss
-            changed["races_dof"] = self.tally.races_dof + decision.pairs - 1
-        return changed
+            self.races_ss += decision.pairs_ss
+            self.races_dof += decision.pairs - 1
 
     def _at(self, config: AnyConfig, config_hash: str, iteration: int) -> ConfigEvidence:
         entry = self._own(config_hash)
@@ -261,9 +233,7 @@ class Evidence:
             self.configs[config_hash] = entry
         return entry
 
-    def _recorded(self, trials: Iterable[TrialRecord]) -> dict[str, Any]:
-        """Record trials, and return the tally's new sums within configs."""
-        squares, dof = [*self.tally.within_ss], self.tally.within_dof
+    def _record(self, trials: Iterable[TrialRecord]) -> None:
         for trial in trials:
             entry = self._own(trial.config_hash)
             if entry is None:
@@ -280,9 +250,9 @@ class Evidence:
                 entry.params = trial.result.params
             if trial.seed in entry.scores:
                 continue
-            squares.append(-entry.sum_of_squares)
+            before = entry.sum_of_squares
             entry.scores[trial.seed] = trial.result.objective
             entry.trial_ids[trial.seed] = trial.trial_id
-            squares.append(entry.sum_of_squares)
-            dof += entry.n > 1
-        return {"within_ss": exact_parts(squares), "within_dof": dof}
+            if entry.n > 1:
+                self.within_ss = exact_parts([*self.within_ss, -before, entry.sum_of_squares])
+                self.within_dof += 1

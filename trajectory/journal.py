@@ -10,8 +10,8 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -25,8 +25,7 @@ _BLOCK = 1 << 16
 _EXCERPT = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A row and its position in the journal."""
 
     line: int

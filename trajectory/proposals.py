@@ -4,10 +4,13 @@ A proposal is untrusted text until a verdict allows it.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from operator import not_
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import core_schema
 
 from autoresearch.redaction import redact
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Scalar
@@ -39,9 +42,25 @@ def _recordable(changes: Any) -> Any:
     }
 
 
-Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
+@dataclass(frozen=True, slots=True)
+class _MadeSafe:
+    """Applies a function to values from Python. Those from JSON were made safe when it was written,
+    and calls for each field would take most of the time of reading a journal."""
+
+    function: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        schema = handler(source)
+        return core_schema.json_or_python_schema(
+            schema, core_schema.no_info_before_validator_function(self.function, schema)
+        )
+
+
+Text: TypeAlias = Annotated[str, _MadeSafe(_encodable)]
 """Text from any source, made safe to store."""
-Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
+Changes: TypeAlias = Annotated[dict[str, Scalar], _MadeSafe(_recordable)]
 """Requested values by knob, valid or not, made safe to store."""
 
 RailName: TypeAlias = Literal[

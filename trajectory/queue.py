@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from autoresearch.errors import CampaignError
 from autoresearch.files import read_given, replace_file, sync_directory, writing_to
@@ -179,7 +180,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(file: Path) -> Queued | None:
     try:
-        queued = Queued.model_validate_json(read_given(file, MOST_BYTES))
-    except (OSError, ValidationError):
+        queued = Queued.model_validate(from_json(read_given(file, MOST_BYTES)))
+    except (OSError, ValueError):
         return None
     return queued if queued.id == file.stem else None

@@ -19,7 +19,7 @@ from typing import Self
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from autoresearch.words import counted
 from trainer.spec import AnyConfig
-from trajectory.evidence import Evidence, Tally
+from trajectory.evidence import Evidence
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
 from trajectory.statistics.standings import believed, standings
@@ -41,14 +41,16 @@ class Noise(RunNoise):
     """
 
     @classmethod
-    def of(cls, tally: Tally) -> Self | None:
+    def of(cls, evidence: Evidence) -> Self | None:
         """Return a campaign's noise; None before any config was replicated."""
-        sigma = tally.sigma
+        sigma = evidence.sigma
         if sigma is None:
             return None
-        sum_of_squares = RACE_PRIOR_DOF * 2 * sigma**2 + tally.races_ss
+        sum_of_squares = RACE_PRIOR_DOF * 2 * sigma**2 + evidence.races_ss
         return cls(
-            sigma, tally.within_dof, math.sqrt(sum_of_squares / (RACE_PRIOR_DOF + tally.races_dof))
+            sigma,
+            evidence.within_dof,
+            math.sqrt(sum_of_squares / (RACE_PRIOR_DOF + evidence.races_dof)),
         )
 
 
@@ -110,7 +112,7 @@ class Posteriors:
     def of(cls, evidence: Evidence) -> Self:
         """Fit the population of all configs that may be ranked, without the baseline; if there are
         very many, to a sample of them."""
-        noise = Noise.of(evidence.tally)
+        noise = Noise.of(evidence)
         if noise is None:
             return cls(evidence, None, None)
         entries = list(evidence.configs.values())
@@ -188,11 +190,10 @@ class Unranked:
     @classmethod
     def of(cls, evidence: Evidence) -> Self:
         """Count the unranked configs of a whole campaign."""
-        ranked = {entry.config_hash for entry in evidence.contenders()}
         left = [
             entry
             for entry in evidence.configs.values()
-            if entry.n and entry.config_hash not in ranked
+            if entry.n and not entry.contends and entry.config_hash != evidence.baseline_hash
         ]
         failed = sum(bool(entry.failures) for entry in left)
         return cls(failed, len(left) - failed)

@@ -54,7 +54,8 @@ class Results:
     def add(self, row: Row) -> None:
         """Add the next row of the journal."""
         self.evidence.add(row)
-        self.trial_ids.update(trial.trial_id for trial in trials_of(row))
+        for trial in trials_of(row):
+            self.trial_ids.add(trial.trial_id)
         if isinstance(row, BaselineRow | IterationRow):
             self._measured.clear()
             return

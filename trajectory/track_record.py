@@ -9,15 +9,12 @@ resumed or its index rebuilt.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from dataclasses import dataclass, field
 
-from pydantic import Field
-
-from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from autoresearch.words import counted
-from trajectory.proposals import Attempt, Idea, Text
+from trajectory.proposals import Attempt, Idea
 from trajectory.rows import IterationRow
 
 UNUSABLE = "no reply"
@@ -38,7 +35,8 @@ PRIOR_WEIGHT = 1.0
 """Weight of the prior mean, in turns."""
 
 
-class Credit(Frozen):
+@dataclass(frozen=True, slots=True)
+class Credit:
     """Sum up one arm's turns, compared with a pick by chance from the same slate.
 
     The credit of a turn is the slate's mean prediction minus the measured difference, in standard
@@ -46,18 +44,13 @@ class Credit(Frozen):
     surrogate is right; its error is common to all arms, so arms are compared with each other.
     """
 
-    iterations: NonNegativeInt = 0
-    weight: NonNegative = 0.0
+    iterations: int = 0
+    weight: float = 0.0
     total: float = 0.0
 
-    def after(self, credit: float) -> Self:
+    def after(self, credit: float) -> Credit:
         """Return the record after one more turn."""
-        changed = {
-            "iterations": self.iterations + 1,
-            "weight": KEEPS * self.weight + 1,
-            "total": KEEPS * self.total + credit,
-        }
-        return self.model_copy(update=changed)
+        return Credit(self.iterations + 1, KEEPS * self.weight + 1, KEEPS * self.total + credit)
 
     def posterior(self, prior: float = 0.0) -> tuple[float, float]:
         """Return mean and standard deviation of the arm's mean credit, whose turns have a standard
@@ -121,22 +114,23 @@ def earned(earnings: Mapping[str, Credit], row: IterationRow) -> dict[str, Credi
     return {**earnings, kind: earnings.get(kind, Credit()).after(gain)}
 
 
-class TrackRecord(Frozen):
+@dataclass(slots=True)
+class TrackRecord:
     """One proposer's iterations and their outcomes."""
 
-    assigned: NonNegativeInt = 0
+    assigned: int = 0
     """Iterations assigned to it."""
-    kept: NonNegativeInt = 0
+    kept: int = 0
     """Iterations in which its own proposal was used and kept."""
-    echoes: NonNegativeInt = 0
+    echoes: int = 0
     """Iterations in which it repeated the suggestion that it was shown; their outcomes are not
     credited to it."""
-    stood_in: NonNegativeInt = 0
+    stood_in: int = 0
     """Iterations in which it failed and another proposer replaced it."""
-    replies: NonNegativeInt = 0
+    replies: int = 0
     """Exchanges with a language model."""
-    refused: dict[str, int] = Field(default_factory=dict)
-    """Unusable replies, by rail or under :data:`UNUSABLE`, in alphabetical order."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Unusable replies, by rail or under :data:`UNUSABLE`."""
 
     def __str__(self) -> str:
         """``1 of 9 iterations kept, 4 of 12 replies of no use``"""
@@ -146,48 +140,44 @@ class TrackRecord(Frozen):
         useless = sum(self.refused.values())
         return f"{text}, {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
 
-    def after(self, attempts: Sequence[Attempt] = (), *, kept: bool, **more: int) -> TrackRecord:
-        """Return the record after one more iteration.
+    def add(
+        self,
+        attempts: Sequence[Attempt] = (),
+        *,
+        kept: bool = False,
+        echoed: bool = False,
+        stood_in: bool = False,
+    ) -> None:
+        """Add one more iteration.
 
         :param attempts: its exchanges with a language model.
-        :param more: further counts to add, by field.
         """
-        changed: dict[str, Any] = {"assigned": self.assigned + 1, "kept": self.kept + kept}
-        changed |= {name: getattr(self, name) + count for name, count in more.items()}
-        if attempts:
-            refused = Counter(self.refused)
-            for attempt in attempts:
-                if attempt.verdict is None:
-                    refused[UNUSABLE] += 1
-                elif not attempt.verdict.allowed:
-                    refused[attempt.verdict.rail or UNUSABLE] += 1
-            changed["replies"] = self.replies + len(attempts)
-            changed["refused"] = dict(sorted(refused.items()))
-        return self.model_copy(update=changed)
+        self.assigned += 1
+        self.kept += kept
+        self.echoes += echoed
+        self.stood_in += stood_in
+        self.replies += len(attempts)
+        for attempt in attempts:
+            if attempt.verdict is None or not attempt.verdict.allowed:
+                rail = (attempt.verdict and attempt.verdict.rail) or UNUSABLE
+                self.refused[rail] = self.refused.get(rail, 0) + 1
 
 
-def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str, TrackRecord]:
-    """Return the records, by kind of proposer, after one more iteration.
+def add_iteration(records: defaultdict[str, TrackRecord], row: IterationRow) -> None:
+    """Add one more iteration to the records, by kind of proposer.
 
     If one proposer replaced another, the iteration counts for both: for the model as one that it
     did not win, and for the replacement with its result. If a model repeated the suggestion it was
     shown, nobody is credited with a keep, because rows do not say who made the suggestion.
     """
-    record, kept = row.proposer, row.decision.action == "keep"
-    after = dict(records)
-
-    def of(kind: str) -> TrackRecord:
-        return after.get(kind) or TrackRecord()
-
-    if record.fallback is not None:
-        failed = of(record.failed_kind).after(record.attempts, kept=False, stood_in=1)
-        after[record.failed_kind] = failed
-        after[record.kind] = of(record.kind).after(kept=kept)
+    proposer, kept = row.proposer, row.decision.action == "keep"
+    if proposer.fallback is not None:
+        records[proposer.failed_kind].add(proposer.attempts, stood_in=True)
+        records[proposer.kind].add(kept=kept)
     elif is_echo(row):
-        after[record.kind] = of(record.kind).after(record.attempts, kept=False, echoes=1)
+        records[proposer.kind].add(proposer.attempts, echoed=True)
     else:
-        after[record.kind] = of(record.kind).after(record.attempts, kept=kept)
-    return dict(sorted(after.items()))
+        records[proposer.kind].add(proposer.attempts, kept=kept)
 
 
 def is_echo(row: IterationRow) -> bool:
@@ -205,12 +195,13 @@ REFUSED_CODE = 12
 CODE_RAILS = frozenset({"code", "code_run"})
 
 
-class RefusedCode(Frozen):
+@dataclass(frozen=True, slots=True)
+class RefusedCode:
     """A source that a proposer wrote for a code knob, and why a rail refused it."""
 
-    said: Text
+    said: str
     """Source of the function, or a language model's whole reply."""
-    why: Text
+    why: str
 
 
 def refused_code(row: IterationRow) -> Iterator[RefusedCode]:
@@ -230,12 +221,12 @@ def ideas_of(row: IterationRow) -> list[Idea]:
     return [Idea(changes=one, reason=reason, model=model) for one in row.proposer.ideas]
 
 
-def refusals_of(row: IterationRow) -> Counter[str]:
-    """Count refusals by rail, of the proposal and of a language model's attempts."""
+def refusals_of(row: IterationRow) -> list[str]:
+    """Return the rails that refused the proposal and a language model's attempts."""
     verdicts = [attempt.verdict for attempt in row.proposer.attempts]
     if not _is_last_attempt(row):
         verdicts.append(row.verdict)
-    return Counter([verdict.rail for verdict in verdicts if verdict and verdict.rail])
+    return [verdict.rail for verdict in verdicts if verdict and verdict.rail]
 
 
 def _is_last_attempt(row: IterationRow) -> bool:

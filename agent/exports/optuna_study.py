@@ -128,6 +128,6 @@ def _trials(directory: Path) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "corpus": campaign.corpus.name if campaign.corpus else None,
         "unit": measure.name,
         "budget": str(campaign.budget),
-        "sigma": evidence.tally.sigma,
+        "sigma": evidence.sigma,
     }
     return trials, about

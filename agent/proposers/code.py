@@ -129,7 +129,7 @@ class CodeSplit:
 
         :raises ProposerError: if no other proposer has one.
         """
-        rng, known = rng_for("kind", memory), memory.evidence.tally.earnings
+        rng, known = rng_for("kind", memory), memory.evidence.earnings
         code, numbers = (
             rng.gauss(*known.get(kind, Credit()).posterior()) for kind in (CODE, NUMBERS)
         )

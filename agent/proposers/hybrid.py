@@ -187,7 +187,7 @@ class HybridProposer:
         """
         if self._share == 1:
             return ARMS
-        rng, known = rng_for("turn", memory), memory.evidence.tally.credits
+        rng, known = rng_for("turn", memory), memory.evidence.credits
         prior = prior_mean(self._share)
         bar = drawn(rng, known.get(SEARCH, Credit()))
         won = [drawn(rng, known.get(arm, Credit()), prior) > bar for arm in ARMS]

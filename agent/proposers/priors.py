@@ -179,7 +179,7 @@ def _own(source: CampaignSource, menu: ProxyMenu) -> _Known:
     values, mean = None, None
     if baseline is not None and baseline.n:
         values, mean = values_of(baseline.config), baseline.mean
-    noise = Noise.of(evidence.tally)
+    noise = Noise.of(evidence)
     sigma = noise.sigma if noise else None
     findings = []
     for one in ranking.top(evidence, len(evidence.configs)):

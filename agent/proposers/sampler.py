@@ -149,7 +149,7 @@ def far_share(memory: Memory) -> float:
     far, near = far_and_near(memory)
     if min(len(far), len(near)) < LEAST:
         return 0.5
-    sigma = memory.evidence.tally.sigma or 0.0
+    sigma = memory.evidence.sigma or 0.0
     gains = [fmean(_expected_gain(above, sigma) for above in kind) for kind in (far, near)]
     share = gains[0] / max(sum(gains), 1e-300)
     return min(max(share, LEAST_SHARE), MOST_SHARE)
@@ -260,7 +260,7 @@ def _ideas(
 ) -> Iterator[Draw]:
     """Yield a language model's ideas that are nearly as promising as the search's best candidate,
     the most promising first."""
-    ideas = memory.evidence.tally.ideas
+    ideas = memory.evidence.ideas
     draws = [Draw(edits.against(one.changes), one.reason, one.model) for one in ideas]
     worth_M = promise.worth([draw.changes for draw in draws], bar)
     for place in np.argsort(-worth_M, kind="stable"):

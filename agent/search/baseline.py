@@ -56,7 +56,7 @@ def measure_baseline(
         )
         scribe.record(row)
         yield row
-    if campaign.command is not None and campaign.evidence.tally.runs_are_the_same:
+    if campaign.command is not None and campaign.evidence.runs_are_the_same:
         why = f"{SAME_RUNS}; one pair decides a race, for that one draw of chance"
         if all(event.why != why for event in campaign.results.newest(EventRow)):
             scribe.take_note(why)

@@ -131,7 +131,7 @@ class Race:
             # as in a race that goes on against another reference
             if len(scores) < self.rules.max_runs and is_next_known:
                 continue  # an interim analysis before that pair would ignore a known result
-            noise = Noise.of(self.evidence.tally)  # the latest, as other races go on
+            noise = Noise.of(self.evidence)  # the latest, as other races go on
             assert noise is not None, "the baseline was trained on two seeds or more"
             assessment = assess(
                 scores,

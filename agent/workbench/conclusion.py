@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -45,14 +46,17 @@ def conclude(
     campaign, evidence = session.campaign, session.campaign.evidence
     trouble = "it was stopped" if isinstance(error, Interrupted) else str(error or "")
     if as_json:
-        records, credits = evidence.tally.track_records, evidence.tally.credits
+        records, credits = evidence.track_records, evidence.credits
         summary = {
             "campaign": str(campaign.directory),
-            "iterations": evidence.tally.iterations,
+            "iterations": evidence.iterations,
             "configs": len(evidence.configs),
             **believed_scores(evidence, campaign.menu.measure),
-            "proposers": {kind: one.model_dump(mode="json") for kind, one in records.items()},
-            "credits": {arm: credit.model_dump(mode="json") for arm, credit in credits.items()},
+            "proposers": {
+                kind: asdict(record) | {"refused": dict(sorted(record.refused.items()))}
+                for kind, record in sorted(records.items())
+            },
+            "credits": {arm: asdict(credit) for arm, credit in credits.items()},
             "telemetry": usage.model_dump(mode="json") if usage.samples else None,
             "ended": reached,
             "confirmed": found.model_dump(mode="json") if found else None,
@@ -82,7 +86,7 @@ def _confirmed(session: Session) -> tuple[Confirmed | None, AutoresearchError | 
     """Return the confirmation of what was kept, or the error that ended it; neither if nothing is
     to be confirmed."""
     evidence = session.campaign.evidence
-    is_certain = session.own is not None and evidence.tally.runs_are_the_same
+    is_certain = session.own is not None and evidence.runs_are_the_same
     if is_certain or evidence.incumbent_hash == evidence.baseline_hash:
         return None, None  # fresh runs that are the same add nothing
     usual = ConfirmAsked()
@@ -97,14 +101,14 @@ def _confirmed(session: Session) -> tuple[Confirmed | None, AutoresearchError | 
 def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:
     """Return the estimated scores of the baseline and the incumbent, in the campaign's own unit and
     direction, and ``gain``, the difference."""
-    noise = Noise.of(evidence.tally)
+    noise = Noise.of(evidence)
     baseline = ranked_config(evidence, evidence.baseline_hash)
     best = ranked_config(evidence, evidence.incumbent_hash)
     return {
         "unit": measure.unit,
         "direction": measure.direction,
         "sigma": noise.sigma if noise else None,
-        "sigma_dof": evidence.tally.within_dof,
+        "sigma_dof": evidence.within_dof,
         "baseline": _scores(baseline, measure),
         "incumbent": _scores(best, measure),
         "gain": measure.fields(best.delta_vs_baseline, best.delta_lo, best.delta_hi)
@@ -125,24 +129,24 @@ def _print(
 ) -> None:
     campaign = session.campaign
     evidence, measure = campaign.evidence, campaign.menu.measure
-    noise = Noise.of(evidence.tally)
+    noise = Noise.of(evidence)
     if noise is not None:
         session.say(
             f"noise     sd {measure.size(noise.sigma)} {measure.short} a run, "
-            f"from {evidence.tally.within_dof} degrees of freedom"
+            f"from {evidence.within_dof} degrees of freedom"
         )
-    records = evidence.tally.track_records
-    if evidence.tally.credits or len(records) > 1:
-        kept = " · ".join(f"{kind} {record}" for kind, record in records.items())
+    records = evidence.track_records
+    if evidence.credits or len(records) > 1:
+        kept = " · ".join(f"{kind} {record}" for kind, record in sorted(records.items()))
         session.say(f"proposers {kept}")
-    if credit := credit_text(evidence.tally.credits):
+    if credit := credit_text(evidence.credits):
         session.say(f"credit    {credit}: standard deviations better than the search")
     if usage.samples:
         print_lines(session.console, (f"gpu       {line}" for line in usage.lines()))
     print_lines(session.console, report(found) if found else ())
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(
-        f"done      {counted(evidence.tally.iterations, 'iteration')}, "
+        f"done      {counted(evidence.iterations, 'iteration')}, "
         f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
     )
 

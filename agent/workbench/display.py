@@ -142,7 +142,7 @@ class Display(Watcher):
 
     def _progress(self) -> str:
         """Return counts, pace and estimated end."""
-        done, until = self._campaign.evidence.tally.iterations, self._goal.iterations
+        done, until = self._campaign.evidence.iterations, self._goal.iterations
         text = f"{done} iterations; goal: {self._goal}"
         if len(self._ends_s) > FEWEST_ITERATIONS:
             seconds = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)

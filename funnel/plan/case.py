@@ -137,7 +137,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     ended = _latest(directory, finalists)
     runs = gather(stress, ended.steps)
     ranked = ranking.top(evidence, len(evidence.configs))
-    noise = Noise.of(evidence.tally)
+    noise = Noise.of(evidence)
     return LaunchCase(
         directory=directory,
         row=first,
@@ -188,7 +188,7 @@ def _search(
     failed = sum(len(entry.failures) for entry in entries)
     iterations = [row for row in rows if isinstance(row, IterationRow)]
     return Search(
-        iterations=evidence.tally.iterations,
+        iterations=evidence.iterations,
         refused=sum(not row.trials for row in iterations),
         trials=sum(entry.n for entry in entries) + failed,
         configs=sum(entry.n > 0 for entry in entries),

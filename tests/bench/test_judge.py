@@ -24,7 +24,7 @@ def test_a_look_is_about_what_it_promises_and_later_ones_ask_for_more(
 
 def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
     ended = nights(
-        shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.tally.iterations >= 12
+        shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.iterations >= 12
     )
     judged = [reported(night) for night in ended]
     assert fmean(one.every for one in judged) >= 0.93

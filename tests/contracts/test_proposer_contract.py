@@ -66,7 +66,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
 def state(memory: Memory) -> object:
     evidence = memory.evidence
     scores = [(one.config_hash, dict(one.scores)) for one in evidence.configs.values()]
-    return (memory.reference, memory.iter, evidence.tally.iterations, scores)
+    return (memory.reference, memory.iter, evidence.iterations, scores)
 
 
 def test_an_offer_follows_from_the_memory_alone_and_passes_the_rails(

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.configs import config
 from trainer.spec import Budget, Config, CorpusInfo, TrialFailed, TrialOk
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
 from trajectory.rows import (
     BaselineRow,
@@ -339,9 +339,9 @@ def write_journal(path: Path, rows: Iterator[Row]) -> list[Row]:
     return kept
 
 
-def evidence_with(tally: Tally, configs: Iterable[ConfigEvidence]) -> Evidence:
-    """Return evidence with this tally and these configs, in this order."""
+def evidence_with(configs: Iterable[ConfigEvidence], **sums: Any) -> Evidence:
+    """Return evidence with these configs, in this order, and these sums."""
     evidence = Evidence()
-    evidence.tally = tally
+    vars(evidence).update(sums)
     evidence.configs = {entry.config_hash: entry for entry in configs}
     return evidence

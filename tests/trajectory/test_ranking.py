@@ -15,7 +15,7 @@ from tests.support.measured import rows_of
 from tests.support.present import known
 from tests.support.rows import evidence_with, iteration_row, ok, trial
 from trainer.spec import Config
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise, Posteriors, Ranked, Unranked, top
 from trajectory.rows import Decision
@@ -63,8 +63,8 @@ def simulate(
         entries.append(entry)
     within_ss = tuple(entry.sum_of_squares for entry in entries)
     dof = sum(entry.n - 1 for entry in entries)
-    tally = Tally(baseline_hash="0", within_ss=within_ss, within_dof=dof)
-    return Simulated(evidence_with(tally, entries), truth)
+    evidence = evidence_with(entries, baseline_hash="0", within_ss=within_ss, within_dof=dof)
+    return Simulated(evidence, truth)
 
 
 def _delta(entry: ConfigEvidence, baseline: ConfigEvidence) -> float:
@@ -120,7 +120,7 @@ def test_the_best_ten_are_covered_as_promised() -> None:
 def test_a_population_is_recovered_from_many_configs() -> None:
     simulated = simulate(1, good=2000, bad=0, tau=0.07)
     entries = list(simulated.evidence.configs.values())[1::4]
-    sigma = known(simulated.evidence.tally.sigma)
+    sigma = known(simulated.evidence.sigma)
     found = known(Population.fit(entries, sigma))
     shape = known(found.fit_.shape)
     middle = shape.weight @ shape.place
@@ -163,7 +163,7 @@ def test_an_easy_seed_is_no_merit() -> None:
         entries.append(ConfigEvidence(ANY, f"{number}", number, scores=scores))
     easy = ConfigEvidence(ANY, "easy", 21, scores={0: 4.0})
     within_ss = tuple(entry.sum_of_squares for entry in entries)
-    evidence = evidence_with(Tally(within_ss=within_ss, within_dof=60), [*entries, easy])
+    evidence = evidence_with([*entries, easy], within_ss=within_ss, within_dof=60)
     assert min(evidence.configs.values(), key=lambda entry: entry.mean) is easy
     assert top(evidence, 1)[0].config_hash != "easy"
 
@@ -300,11 +300,11 @@ def test_the_demo_has_the_slope_that_is_told_of_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_noise_counts_races_once_there_are_any() -> None:
-    tally = Tally(within_ss=(0.04,), within_dof=4, races_ss=0.06, races_dof=6)
-    noise = known(Noise.of(tally))
+    sums = {"within_ss": (0.04,), "within_dof": 4, "races_ss": 0.06, "races_dof": 6}
+    noise = known(Noise.of(evidence_with([], **sums)))
     assert noise.sigma == pytest.approx(0.1)
     assert noise.sigma_d == pytest.approx(math.sqrt((4 * 2 * 0.01 + 0.06) / 10))
-    assert Noise.of(Tally()) is None
+    assert Noise.of(Evidence()) is None
 
 
 def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:

@@ -140,7 +140,10 @@ class Config(_WithCode):
     @model_validator(mode="after")
     def _code_is_used(self) -> Self:
         """Refuse a function that would never be called; drop one that is what is built in."""
-        for key, source in self.code.items():
+        for key in sorted(self.model_fields_set.intersection(_CODE)):
+            source = getattr(self, key)
+            if not source:
+                continue
             slot = SLOTS[key.removeprefix("code.")]
             choice = getattr(self, slot.chosen_by, "")
             builtin = slot.body(choice)

@@ -86,7 +86,7 @@ class ComparedCampaign(Results):
             directory=str(self.directory),
             campaign_id=self.row.id,
             menu=self.row.menu_name,
-            iterations=self.evidence.tally.iterations,
+            iterations=self.evidence.iterations,
             kept=self.kept,
             best=plain(changes_text(changed)) or "the baseline",
             claimed=claimed,

@@ -196,7 +196,7 @@ def _headline(ledger: Ledger, posteriors: Posteriors, fresh: Mapping[str, Confir
 
 
 def _stops(ledger: Ledger) -> Stops:
-    refusals, failures = ledger.evidence.tally.refusals, ledger.failures
+    refusals, failures = ledger.evidence.refusals, ledger.failures
     return Stops(
         repeats=ledger.repeats + refusals["novelty"],
         refusals={rail: refusals[rail] for rail in get_args(RailName)},

@@ -66,12 +66,11 @@ class Proposers:
     def of(cls, found: Findings) -> Proposers | None:
         """Return them; None if there are none."""
         ledger = found.ledger
-        tally = ledger.evidence.tally
         keeps = sum(iteration.outcome == "keep" for iteration in ledger.iterations)
         kinds = []
         for kind, work in ledger.workloads.items():
             iterations = [iteration for iteration in ledger.iterations if iteration.kind == kind]
-            record = tally.track_records[kind]
+            record = ledger.evidence.track_records[kind]
             share = of_share(len(iterations), len(ledger.iterations))
             if share is None:
                 continue
@@ -91,7 +90,7 @@ class Proposers:
         if not kinds:
             return None
         kinds.sort(key=lambda one: -one.share.value)
-        return cls(tuple(kinds), credit_text(tally.credits))
+        return cls(tuple(kinds), credit_text(ledger.evidence.credits))
 
     @property
     def asked(self) -> list[Kind]:

@@ -106,7 +106,7 @@ def glance(follower: Follower) -> Glance:
     measure = follower.campaign.measured_in if follower.campaign else BPB
     fresh = status.confirmed.headline if status.confirmed else None
     gain = status.gain if fresh is None else fresh.delta
-    model = evidence.tally.track_records.get(MODEL, TrackRecord())
+    model = evidence.track_records.get(MODEL, TrackRecord())
     ends_at = None
     if state == "running" and status.eta_s:
         ends_at = (datetime.now(UTC) + timedelta(seconds=status.eta_s)).isoformat(

@@ -81,7 +81,7 @@ def own_board(directory: Path, k: int) -> Board:
     baseline = menu.baseline if menu else None
     tested = _tested(results, posteriors)
     unranked = Unranked.of(results.evidence)
-    few = len(posteriors.best(MIN_CONFIGS + 1)) <= MIN_CONFIGS  # including the baseline
+    few = len(results.evidence.contenders()) <= MIN_CONFIGS  # including the baseline
     incumbent = results.evidence.incumbent_hash
     found = [row.found for row in results.newest(ConfirmedRow)]
     calibrated = next((row.found for row in results.newest(CalibratedRow, 1)), None)

@@ -117,6 +117,6 @@ def reindex(campaign: CampaignOption = None) -> None:
     history, journal = directory / HISTORY_FILE, directory / JOURNAL_FILE
     evidence = rebuild(url or history, journal).evidence
     typer.echo(
-        f"indexed: {counted(evidence.tally.iterations, 'iteration')}, "
+        f"indexed: {counted(evidence.iterations, 'iteration')}, "
         f"{counted(len(evidence.configs), 'config')}"
     )

@@ -87,7 +87,7 @@ class ConfigLines:
             entries.get(own),
             bases,
             {key: memory.menu.knob_values(config) for key, config in known.items()},
-            Noise.of(memory.evidence.tally),
+            Noise.of(memory.evidence),
         )
 
     def best(self, entry: ConfigEvidence) -> str:
@@ -185,7 +185,7 @@ def slate_lines(memory: Memory, slate: Slate) -> Iterator[str]:
     """Yield ``A: lr=0.003, norm=rmsnorm; predicted -12±30; nearest #12 -31±14, #7 +5±20``."""
     evidence, measure = memory.evidence, memory.menu.measure
     reference = evidence.configs.get(memory.reference.config_hash)
-    noise = Noise.of(evidence.tally)
+    noise = Noise.of(evidence)
     space = slate.promise.space
     measured = [entry for entry in evidence.configs.values() if entry.scores][-SCANNED:]
     known = [(entry, memory.menu.knob_values(entry.config)) for entry in measured]

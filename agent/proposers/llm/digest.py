@@ -105,9 +105,10 @@ REFUSED = {
 
 def refusal_lines(memory: Memory) -> Iterator[str]:
     """Yield what was wrong with refused proposals, and which values are used up."""
-    for rail, count in memory.evidence.tally.refusals.most_common():
+    refusals = memory.evidence.refusals
+    for rail, count in sorted(refusals.items(), key=lambda each: (-each[1], each[0])):
         yield f"{count} {REFUSED.get(rail, rail)}"
-    if memory.evidence.tally.refusals["novelty"]:
+    if refusals["novelty"]:
         yield from islice(tried_values(memory), USED_UP)
 
 

@@ -34,7 +34,7 @@ def in_flight(memory: Memory) -> Iterator[str]:
 def on_scores(memory: Memory) -> dict[str, Any]:
     """Return what a score is, how noisy it is, and what is kept. ``own`` is the name of a command's
     score."""
-    menu, measure, sigma = memory.menu, memory.menu.measure, memory.evidence.tally.sigma
+    menu, measure, sigma = memory.menu, memory.menu.measure, memory.evidence.sigma
     noise = None
     if sigma is not None:
         difference = 1.96 * 2**0.5 * sigma
@@ -93,7 +93,7 @@ def variants(memory: Memory, name: str) -> Iterator[str]:
     for source, entry in ranked:
         shown = source or memory.menu.code_knobs[name].built_in(memory.reference) or "(built in)"
         yield f"{_result(memory, entry)}:\n{shown}"
-    for refused in reversed(memory.evidence.tally.refused_code):
+    for refused in reversed(memory.evidence.refused_code):
         if name in refused.why:
             yield f"refused, because {quoted(refused.why)}:\n{_code_in(refused.said)}"
 
@@ -105,7 +105,7 @@ def _distance(memory: Memory, entry: ConfigEvidence) -> int:
 
 def _result(memory: Memory, entry: ConfigEvidence) -> str:
     reference = memory.evidence.configs.get(memory.reference.config_hash)
-    against = contrast(entry, reference, Noise.of(memory.evidence.tally))
+    against = contrast(entry, reference, Noise.of(memory.evidence))
     more = _distance(memory, entry) - 1
     beside = f", with {more} other knobs changed" if more else ""
     if against is None:

@@ -34,7 +34,7 @@ import numpy as np
 from agent.proposers.base import Memory
 from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.space import Floats, Space, Values
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.ranking import Noise
 
 BEST = 100
@@ -108,9 +108,9 @@ class Scores:
         :param observed: configs with scores.
         :param priors: knobs and scores of configs measured elsewhere, placed last.
         """
-        sigma = memory.evidence.tally.sigma or 0.0
+        sigma = memory.evidence.sigma or 0.0
         reference = memory.evidence.configs[memory.reference.config_hash]
-        share = shared(memory.evidence.tally)
+        share = shared(memory.evidence)
         effects = {
             seed: share * (score - reference.mean) for seed, score in reference.scores.items()
         }
@@ -139,10 +139,10 @@ class Scores:
         )
 
 
-def shared(tally: Tally) -> float:
+def shared(evidence: Evidence) -> float:
     """Return the correlation of two configs' runs on one seed, as far as differences in races are
     smaller than those of unpaired runs."""
-    noise = Noise.of(tally)
+    noise = Noise.of(evidence)
     if noise is None or not noise.sigma:
         return 0.0
     return min(max(1 - noise.sigma_d**2 / (2 * noise.sigma**2), 0.0), 1.0)
@@ -160,7 +160,7 @@ def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
     None while this campaign's own scale is unknown, or if its runs do not differ at all.
     """
     baseline = memory.evidence.configs.get(memory.evidence.baseline_hash or "")
-    sigma = memory.evidence.tally.sigma
+    sigma = memory.evidence.sigma
     if not memory.priors or baseline is None or not baseline.n or not sigma:
         return []
     rng = rng_for("priors", memory)

@@ -121,7 +121,7 @@ class Promise:
 def provable(memory: Memory) -> float:
     """Return the least gain that a whole race keeps, as a difference of objectives; 0 while the
     noise or the rules are unknown."""
-    noise, rules = Noise.of(memory.evidence.tally), memory.rules
+    noise, rules = Noise.of(memory.evidence), memory.rules
     if noise is None or rules is None:
         return 0.0
     return rules.z_keep * noise.sigma_d / math.sqrt(rules.max_runs)

@@ -34,7 +34,7 @@ class FreshTexts:
             of a command's config are the same.
         """
         if campaign.command is not None:
-            if campaign.evidence.tally.runs_are_the_same:
+            if campaign.evidence.runs_are_the_same:
                 raise CampaignError(
                     f"{SAME_RUNS}, so a fresh run would repeat the old one and confirm nothing; "
                     "begin a campaign whose script is seeded by its {seed}"

@@ -64,7 +64,7 @@ def memory_that_earned(code: float, numbers: float) -> Memory:
     earnings = {CODE: Credit(), NUMBERS: Credit()}
     for _ in range(20):
         earnings = {CODE: earnings[CODE].after(code), NUMBERS: earnings[NUMBERS].after(numbers)}
-    memory.evidence.tally = memory.evidence.tally.model_copy(update={"earnings": earnings})
+    memory.evidence.earnings = earnings
     return memory
 
 
@@ -129,7 +129,7 @@ def test_refused_code_is_remembered_with_its_reason() -> None:
     record = ProposerRecord(kind="library", arm="code", attempts=(attempt,), fallback="failed")
     rows = [iteration_row(n, None, proposer=record) for n in range(1, 20)]
     row = iteration_row(20, None, changes={KEY: "return y"}, verdict=verdict)
-    said = [one.said for one in Evidence([*rows, row]).tally.refused_code]
+    said = [one.said for one in Evidence([*rows, row]).refused_code]
     assert said == ['{"code": "import os"}'] * 11 + ["return y"]
 
 

@@ -22,7 +22,6 @@ from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses
-from tests.support.rows import evidence_with
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
@@ -75,8 +74,7 @@ def credited(**credits: Sequence[float]) -> Evidence:
         credit = Credit()
         for amount in amounts:
             credit = credit.after(amount)
-        known = {**evidence.tally.credits, arm: credit}
-        evidence.tally = evidence.tally.model_copy(update={"credits": known})
+        evidence.credits = {**evidence.credits, arm: credit}
     return evidence
 
 
@@ -116,8 +114,7 @@ def test_turns_follow_from_the_rows_alone() -> None:
     old = hybrid_of(Model(), 0.5)
     chosen = [old.arms(replace(memory, iter=n)) for n in range(21, 60)]
     assert len(set(chosen)) > 1
-    evidence = evidence_with(memory.evidence.tally, memory.evidence.configs.values())
-    again = replace(memory, evidence=evidence)
+    again = replace(memory, evidence=memory.evidence.snapshot())
     assert [hybrid_of(Model(), 0.5).arms(replace(again, iter=n)) for n in range(21, 60)] == chosen
 
 

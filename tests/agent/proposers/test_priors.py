@@ -190,7 +190,7 @@ PRIOR = prior_of(HERE)
 
 def judged(evidence: Evidence) -> tuple[object, ...]:
     """Return everything that the judge and the ranking use."""
-    return evidence.tally, Noise.of(evidence.tally), ranking.top(evidence, 1000)
+    return dict(vars(evidence)), Noise.of(evidence), ranking.top(evidence, 1000)
 
 
 def test_what_is_judged_and_ranked_knows_nothing_of_priors() -> None:
@@ -203,7 +203,7 @@ def test_what_is_judged_and_ranked_knows_nothing_of_priors() -> None:
 def test_scores_are_put_on_this_campaigns_scale() -> None:
     memory = replace(memory_of(0), priors=(PRIOR,))
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
-    sigma = memory.evidence.tally.sigma
+    sigma = memory.evidence.sigma
     assert sigma is not None
     told = {score for _, score in prior_points(memory, 0)}
     assert told == {baseline.mean + config.gain * sigma for config in PRIOR.configs}

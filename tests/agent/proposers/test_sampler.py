@@ -169,8 +169,7 @@ def test_what_came_later_is_held_against_what_was_the_reference_by_then(
     kept = list(memory.evidence.configs.values())[-1]
     kept.action = "keep"
     memory = remember(memory, {"lr": 4e-3}, start - 0.2)
-    tally = memory.evidence.tally
-    memory.evidence.tally = tally.model_copy(update={"incumbent_hash": kept.config_hash})
+    memory.evidence.incumbent_hash = kept.config_hash
     if moves:
         memory = replace(memory, reference=kept.config)
     assert far_and_near(memory) == ([], pytest.approx([-0.4, above]))
@@ -187,8 +186,7 @@ def test_a_models_idea_is_tried_only_if_it_is_about_as_promising_as_the_searchs_
     assert min(worth) < 0.1 * worth[0]
     for idea, kind in ((best, "llm"), (least, "sampler")):
         evidence = memory.evidence.snapshot()
-        known = (Idea(changes=idea, reason="a larger rate", model="tiny"),)
-        evidence.tally = evidence.tally.model_copy(update={"ideas": known})
+        evidence.ideas = (Idea(changes=idea, reason="a larger rate", model="tiny"),)
         offer = sampler.propose(replace(memory, evidence=evidence, iter=42))
         assert offer.record.kind == kind
         assert (offer.record.model == "tiny") == (json.loads(offer.raw)["changes"] == idea)

@@ -25,7 +25,7 @@ Score = Callable[[Config, int], TrialOk | TrialFailed]
 @pytest.fixture(autouse=True)
 def noise(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Noise(sigma=0.05, dof=4, sigma_d=0.05)
-    monkeypatch.setattr(Noise, "of", lambda _tally: known)
+    monkeypatch.setattr(Noise, "of", lambda _evidence: known)
 
 
 class Scored:

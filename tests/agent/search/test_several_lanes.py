@@ -96,7 +96,7 @@ def test_a_decision_goes_by_the_noise_of_the_rows_before_its_own(tmp_path: Path)
     evidence, looked = Evidence(), 0
     for row in read_rows(tmp_path / "campaign" / "trajectory.jsonl"):
         if isinstance(row, IterationRow) and row.decision.stderr is not None:
-            decision, noise = row.decision, Noise.of(evidence.tally)
+            decision, noise = row.decision, Noise.of(evidence)
             assert noise is not None
             assert decision.delta is not None
             seen = Comparison(
@@ -192,7 +192,7 @@ def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -
 
         def dies(self: Campaign) -> str | None:
             nonlocal patience, indexed
-            iterations = self.evidence.tally.iterations
+            iterations = self.evidence.iterations
             if 0 <= indexed < iterations:
                 patience -= 1
                 if patience < 0:

@@ -52,7 +52,7 @@ def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
     found = findings(tmp_path, rows)
-    noise = known(Noise.of(Evidence(rows).tally))
+    noise = known(Noise.of(Evidence(rows)))
     assert [point.iter for point in points_of(found)] == [row.iter for row in iterations]
     for point, row in zip(points_of(found), iterations, strict=True):
         if row.decision.estimate_objective is None:

@@ -120,7 +120,7 @@ def test_the_reference_the_baseline_and_the_noise() -> None:
     assert "norm=rmsnorm" in text
     assert "lr=0.004" in text
     assert "Measured 3.7512 val_bpb (n=1), 0.919 million parameters." in text
-    noise = Noise.of(memory.evidence.tally)
+    noise = Noise.of(memory.evidence)
     assert noise is not None
     # On seed 0, the only one they share: 3.9 against 3.7512.
     assert f"- baseline +149±{1000 * noise.sigma * 2**0.5:.0f}: norm=layernorm lr=0.001\n" in text
@@ -148,7 +148,7 @@ def test_lines_are_differences_from_the_reference() -> None:
     memory = demo_memory()
     text = user_text(memory)
     kept = memory.evidence.configs[memory.reference.config_hash]
-    noise = Noise.of(memory.evidence.tally)
+    noise = Noise.of(memory.evidence)
     for entry in memory.evidence.configs.values():
         common = entry.scores.keys() & kept.scores.keys()
         if entry is kept or not common or noise is None:
@@ -229,7 +229,7 @@ def test_a_knobs_effect_is_read_from_configs_that_are_alike_otherwise() -> None:
     ):
         memory = remember(memory, changes, score)
     section = user_text(memory).split("## What changing one knob did")[1]
-    noise = Noise.of(memory.evidence.tally)
+    noise = Noise.of(memory.evidence)
     assert noise is not None
     once, twice = (1000 * noise.sigma * (2 / pairs) ** 0.5 for pairs in (1, 2))
     # The baseline is 3.9 on seed 0: (-50 - 20) / 2 for the norm, (-400 - 370) / 2 for the rate.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory
 from tests.support.rows import evidence_with
 from tests.support.rows import failed as failed_trial
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.evidence import ConfigEvidence, Evidence
 
 SPACE = Space.of(MENU.domains)
 BASELINE: Mapping[str, Scalar] = MENU.defaults
@@ -101,15 +102,13 @@ def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> Con
 
 
 def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
-    return evidence_with(Tally(iterations=len(entries)), entries)
+    return evidence_with(entries, iterations=len(entries))
 
 
-def scores_of(
-    told: list[ConfigEvidence], reference: dict[int, float], noise: Tally | None = None
-) -> Scores:
+def scores_of(told: list[ConfigEvidence], reference: dict[int, float], **sums: Any) -> Scores:
     memory = fresh_memory()
     own = ConfigEvidence(MENU.baseline, MENU.baseline.config_hash, 0, scores=reference)
-    evidence = evidence_with(noise or memory.evidence.tally, [own, *told])
+    evidence = evidence_with([own, *told], **sums)
     return Scores.of(replace(memory, evidence=evidence), SPACE, [own, *told])
 
 
@@ -127,30 +126,38 @@ def test_what_is_ruinous_is_drawn_in_but_stays_the_worst() -> None:
     assert found.targets[-1] < 6
 
 
-def tally(within: float, race: float, dof: int = 40) -> Tally:
-    """Return a tally with this sd of runs within a config and of paired differences in races."""
-    return Tally(
-        within_ss=(dof * within**2,), within_dof=dof, races_ss=dof * race**2, races_dof=dof
-    )
+def sums(within: float, race: float, dof: int = 40) -> dict[str, Any]:
+    """Return the sums of evidence with this sd of runs within a config and of paired differences in
+    races."""
+    return {
+        "within_ss": (dof * within**2,),
+        "within_dof": dof,
+        "races_ss": dof * race**2,
+        "races_dof": dof,
+    }
 
 
 def test_how_much_configs_share_on_a_seed_is_read_off_the_races() -> None:
     """Paired differences of independent runs have an sd of sqrt(2) times a run's sd. Those of fully
     correlated runs have an sd of zero."""
-    assert shared(Tally()) == 0
-    assert shared(tally(0.05, 0.05 * math.sqrt(2))) == pytest.approx(0)
-    assert shared(tally(0.05, 0.0)) == pytest.approx(40 / 44)
-    assert 0.4 < shared(tally(0.05, 0.05)) < 0.5
-    assert shared(tally(0.05, 0.2)) == 0
-    assert shared(tally(0.05, 0.0, dof=1)) < 0.3
+
+    def of(*args: Any) -> float:
+        return shared(evidence_with([], **sums(*args)))
+
+    assert shared(Evidence()) == 0
+    assert of(0.05, 0.05 * math.sqrt(2)) == pytest.approx(0)
+    assert of(0.05, 0.0) == pytest.approx(40 / 44)
+    assert 0.4 < of(0.05, 0.05) < 0.5
+    assert of(0.05, 0.2) == 0
+    assert of(0.05, 0.0, 1) < 0.3
 
 
 def test_what_a_seed_did_to_the_reference_is_taken_off_as_far_as_it_is_shared() -> None:
     reference = {0: 3.7, 1: 3.5}
     told = [entry(1, {0: 3.6}), entry(2, {1: 3.4})]
-    together = scores_of(told, reference, tally(0.05, 0.0, dof=4000))
+    together = scores_of(told, reference, **sums(0.05, 0.0, dof=4000))
     assert together.targets[1] == pytest.approx(together.targets[2], abs=0.01)
-    apart = scores_of(told, reference, tally(0.05, 0.08))
+    apart = scores_of(told, reference, **sums(0.05, 0.08))
     assert apart.unit * (apart.targets[1] - apart.targets[2]) == pytest.approx(0.2)
 
 
