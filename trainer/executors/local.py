@@ -92,37 +92,11 @@ class LocalLane(Lane):
         cancelled: Callable[[], bool],
     ) -> Measured | TrialFailed:
         """See :meth:`Lane.run`."""
-        trial = self._supervised(spec, trial_dir, on_point, cancelled)
-        try:
-            result = trial.result()
-            if not trial.must_run_again or cancelled():
-                return result
-            why = "it, or this machine, stood still"
-        except MachineryError as error:
-            if cancelled():
-                raise
-            why = str(error)
-        _LOG.warning("trial %s runs once more: %s", spec.trial_id, why)
-        with contextlib.suppress(OSError):
-            clear(trial_dir / RESULT_FILE)
-        return self._supervised(spec, trial_dir, on_point, cancelled).result()
-
-    def close(self) -> None:
-        """See :meth:`Lane.close`."""
-        self.server.close()
-
-    def _supervised(
-        self,
-        spec: TrialSpec,
-        trial_dir: Path,
-        on_point: Callable[[CurvePoint], None],
-        cancelled: Callable[[], bool],
-    ) -> Supervised:
-        """Run the trial and return it once none of its processes runs."""
-        if not self.server.alive:
-            self.server.close()
-            self.server = self._start_server()
-        try:
+        is_last = False
+        while True:
+            if not self.server.alive:
+                self.server.close()
+                self.server = self._start_server()
             trial = Supervised(
                 self.server,
                 spec,
@@ -132,12 +106,25 @@ class LocalLane(Lane):
                 cancelled=cancelled,
                 meminfo=self._root / "proc" / "meminfo",
             )
-            trial.run()
-        except MachineryError as error:
-            if self.server.alive:
-                raise
-            raise LaneLost(str(error)) from error
-        return trial
+            try:
+                result = trial.run()
+                if is_last or not trial.must_run_again or cancelled():
+                    return result
+                why = "it, or this machine, stood still"
+            except MachineryError as error:
+                if not self.server.alive:
+                    raise LaneLost(str(error)) from error
+                if is_last or cancelled():
+                    raise
+                why = str(error)
+            is_last = True
+            _LOG.warning("trial %s runs once more: %s", spec.trial_id, why)
+            with contextlib.suppress(OSError):
+                clear(trial_dir / RESULT_FILE)
+
+    def close(self) -> None:
+        """See :meth:`Lane.close`."""
+        self.server.close()
 
 
 class LocalExecutor(Lanes):

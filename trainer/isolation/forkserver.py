@@ -24,6 +24,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 from types import FrameType
 
 from trainer.isolation import trial_process
@@ -42,7 +43,6 @@ from trainer.isolation.process_tree import (
     become_subreaper,
     collect,
     die_with_parent,
-    ended,
     sweep,
 )
 from trainer.isolation.trial_process import TrialFunction
@@ -176,14 +176,14 @@ class ForkServer:
     def _reap_ended(self) -> None:
         """Collect ended processes; if the trial is among them, kill its remaining ones and
         report."""
-        end = collect(self._trial)
-        if end is not None:
+        ended = collect(self._trial)
+        if ended is not None:
             self._signal_trial(signal.SIGKILL)
             survivors = sweep()
             self._hear_trial()
             self._hang_up()
             self._trial = self._kill_at = None
-            self._channel.send(ended(*end, survivors))
+            self._channel.send(ended.model_copy(update={"survivors": survivors}))
 
     # --- signals -------------------------------------------------------------------------------
 
@@ -212,20 +212,13 @@ def _only_wake(number: int, frame: FrameType | None) -> None:
     pass
 
 
-def load_entry(entry: str) -> TrialFunction:
-    """Return the function that ``module:function`` names."""
-    module, _, name = entry.partition(":")
-    function: TrialFunction = getattr(importlib.import_module(module), name)
-    return function
-
-
 def _preload(names: list[str]) -> None:
     """Import modules, and call each ``module:function``. Errors are ignored: the trial meets them
     again and reports them."""
     for name in names:
         with contextlib.suppress(Exception):
             if ":" in name:
-                load_entry(name)()
+                resolve_name(name)()
             else:
                 importlib.import_module(name)
 
@@ -245,7 +238,7 @@ def main() -> None:
     if settings.cores:
         # First: imported libraries count the processors once to size their thread pools.
         os.sched_setaffinity(0, settings.cores)
-    run = load_entry(settings.entry)
+    run = resolve_name(settings.entry)
     _freeze_heap()
     ForkServer(Channel(socket.socket(fileno=settings.control_fd)), settings, run).serve()
 

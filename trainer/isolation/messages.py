@@ -69,15 +69,10 @@ class Driver(Frozen):
     """State of the GPU driver in the trial's process, as it reports."""
 
     kind: Literal["driver"] = "driver"
-    phase: Literal["starting", "up"]
+    phase: Literal["starting", "up", "settled"]
+    """``settled``: the trial's process reports nothing more about the driver."""
     is_unified: bool = False
     """Whether the device shares the machine's memory; known once it is up."""
-
-
-class NoMore(Frozen):
-    """The trial's process reports nothing more about the driver."""
-
-    kind: Literal["no_more"] = "no_more"
 
 
 class Said(Frozen):
@@ -157,7 +152,7 @@ class ServerDied(Exception):
     """The server ended unexpectedly."""
 
 
-Report: TypeAlias = Annotated[Driver | NoMore | Said, Field(discriminator="kind")]
+Report: TypeAlias = Annotated[Driver | Said, Field(discriminator="kind")]
 _REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 _MOST_BYTES = 1 << 18
 """More than the kernel takes as one packet by default."""
@@ -237,10 +232,10 @@ class DriverEar:
             except (ConnectionResetError, ValidationError):  # it is gone, or makes no sense
                 report = None
             match report:
+                case Driver(phase="settled") if self._driver_may_speak:
+                    self._driver_may_speak = False
                 case Driver() if self._driver_may_speak:
                     heard.append(report)
-                case NoMore() if self._driver_may_speak:
-                    self._driver_may_speak = False
                 case Said() if not self._has_reported:
                     self._driver_may_speak, self._has_reported = False, True
                     heard.append(report)

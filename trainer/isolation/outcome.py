@@ -4,8 +4,8 @@ all."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -53,15 +53,15 @@ class Stopped:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ending:
-    """All that the supervisor knows about a trial's end."""
+    """All that the supervisor learns about a trial's end."""
 
-    ended: Ended
-    stopped: Stopped | None
-    peak_bytes: int
+    ended: Ended = field(default_factory=Ended)
+    stopped: Stopped | None = None
+    peak_bytes: int = 0
     """Most resident memory of the trial's processes that was seen."""
-    oom_killer_struck: bool
+    oom_killer_struck: bool = False
     """Whether the kernel's out-of-memory killer ended some process of this machine meanwhile."""
     driver: Driver | None = None
     """The trial process's last report about its GPU driver."""
@@ -78,22 +78,24 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | Tria
     :raises AutoresearchError: if the end says nothing about the config: the error that the trial's
         process reported, or a MachineryError.
     """
-    if ending.ended.survivors:
+    ended = ending.ended
+    if ended.survivors:
         raise MachineryError(
-            f"processes {list(ending.ended.survivors)} of trial {spec.trial_id} cannot be killed;"
+            f"processes {list(ended.survivors)} of trial {spec.trial_id} cannot be killed;"
             " check for a stuck device or file system before running more"
         )
     result, garbage = _reported(spec, files, ending)
     if result is None:
-        _raise_if_driver_broke(spec, ending)
-        _raise_if_died_early(spec, files, ending)
+        if ending.stopped is not None and ending.stopped.cause == "aborted":
+            raise aborted(spec.trial_id)
+        _raise_if_driver_failed(spec, files, ending)
         status, message = _failure(spec, files, ending, garbage)
         logged = files.curve.last
         result = TrialFailed(
             status=status,
             message=message[:2000],
             steps=logged.step if logged is not None and spec.log_every == 1 else None,
-            peak_mem_gib=max(ending.peak_bytes, ending.ended.peak_bytes) / _GIB or None,
+            peak_mem_gib=max(ending.peak_bytes, ended.peak_bytes) / _GIB or None,
         )
     files.write_result(result)
     return result
@@ -119,31 +121,20 @@ def _reported(
     return (None, garbage) if garbage else (result, "")
 
 
-def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
-    """Raise if the trial ended while its GPU driver started: the config had no part in it."""
-    if ending.driver is None or ending.driver.phase != "starting":
+def _raise_if_driver_failed(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
+    """Raise if the trial ended while its GPU driver started, or a signal killed it before its first
+    step, which does not depend on the config. SIGKILL is excluded: it may come from the
+    out-of-memory killer."""
+    if ending.driver is None:
         return
-    stopped, ended = ending.stopped, ending.ended
-    if stopped is not None and stopped.cause == "aborted":
-        return
-    if stopped is not None:
-        how = stopped.why
-    elif ended.signal is not None:
-        how = f"killed by {signal_name(ended.signal)}"
-    else:
-        how = f"exit code {ended.exit_code}"
-    raise MachineryError(f"CUDA did not start on {spec.device} ({how}): {CRASHED}")
-
-
-def _raise_if_died_early(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
-    """Raise if a GPU library crashed before the first step, which does not depend on the config.
-    SIGKILL is excluded: it may come from the out-of-memory killer."""
     number = ending.ended.signal
-    if ending.driver is None or files.curve.last is not None or ending.stopped is not None:
-        return
-    if number is not None and signal_name(number) != "SIGKILL":
+    how = _how(ending.ended) if ending.stopped is None else ending.stopped.why
+    if ending.driver.phase == "starting":
+        raise MachineryError(f"CUDA did not start on {spec.device} ({how}): {CRASHED}")
+    by_signal = number not in {None, signal.SIGKILL} and ending.stopped is None
+    if by_signal and files.curve.last is None:
         raise MachineryError(
-            f"the trial was killed by {signal_name(number)} on {spec.device} before its first"
+            f"the trial was {how} on {spec.device} before its first"
             f" training step; see trainer.log in {files.path}, and run `autoresearch doctor`"
         )
 
@@ -151,38 +142,38 @@ def _raise_if_died_early(spec: TrialSpec, files: TrialFiles, ending: Ending) -> 
 def _failure(
     spec: TrialSpec, files: TrialFiles, ending: Ending, garbage: str
 ) -> tuple[FailureStatus, str]:
+    status: FailureStatus
+    ended, last = ending.ended, files.log.last_line()
     if ending.stopped is not None:
-        if ending.stopped.cause == "aborted":
-            raise aborted(spec.trial_id)
-        why = ending.stopped.why
+        assert ending.stopped.cause != "aborted", "it has no result"
+        status, why = ending.stopped.cause, ending.stopped.why
         # A script's last line is more informative for a person than our limit.
-        said = files.log.last_line() if spec.command is not None else ""
-        return ending.stopped.cause, _with(why, said)
-    last = files.log.last_line()
-    number = ending.ended.signal
-    if number is not None:
-        if signal_name(number) == "SIGKILL" and ending.oom_killer_struck:
+        last = last if spec.command is not None else ""
+    elif ended.signal == signal.SIGKILL:
+        if ending.oom_killer_struck:
             return "oom", "killed by the kernel's out-of-memory killer"
-        hint = ", perhaps by the out-of-memory killer" if signal_name(number) == "SIGKILL" else ""
-        return "killed", _with(f"killed by {signal_name(number)}{hint}", last)
-    if ending.ended.exit_code:
-        return "crash", _with(f"exit code {ending.ended.exit_code}", last)
-    if garbage:
+        status, why = "killed", f"{_how(ended)}, perhaps by the out-of-memory killer"
+    elif ended.exit_code != 0:
+        status, why = "crash" if ended.signal is None else "killed", _how(ended)
+    elif garbage:
         return "crash", f"garbage result: {garbage}"
-    return "crash", _with("ended without a result", last)
+    else:
+        status, why = "crash", "ended without a result"
+    return status, f"{why}: {last}" if last else why
 
 
-def _with(message: str, last_line: str) -> str:
-    return f"{message}: {last_line}" if last_line else message
+def _how(ended: Ended) -> str:
+    if ended.signal is not None:
+        return f"killed by {signal_name(ended.signal)}"
+    return f"exit code {ended.exit_code}"
 
 
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
     """Return the spec and result of a trial that ended earlier; None if they are invalid, or not of
     its sealed spec."""
     order, data = read_small(sealed_path(trial_dir)), read_small(sealed_result_path(trial_dir))
-    if order is None or order != read_small(trial_dir / SPEC_FILE):
-        return None
-    if data is None or data != read_small(trial_dir / RESULT_FILE):
+    own = read_small(trial_dir / SPEC_FILE), read_small(trial_dir / RESULT_FILE)
+    if order is None or data is None or own != (order, data):
         return None
     try:
         spec = TrialSpec.model_validate_json(order)
@@ -196,43 +187,34 @@ def contradiction(spec: TrialSpec, result: Measured | TrialFailed) -> str:
     """Return why this cannot be the result of that spec; empty if it can."""
     if isinstance(result, TrialFailed):
         return ""
-    if isinstance(result, TrialOk) and spec.command is None:
-        return _of_another_run(spec, result)
-    if spec.command is None or not isinstance(result, CommandOk):
+    if spec.command is not None and isinstance(result, CommandOk):
+        direction = spec.command.measure.direction
+        return "" if result.direction == direction else f"to {result.direction}, not {direction}"
+    if spec.command is not None or not isinstance(result, TrialOk):
         return "scored by another trainer than was asked for"
-    wanted = spec.command.measure.direction
-    return "" if result.direction == wanted else f"to {result.direction}, not to {wanted}"
+    compared: tuple[tuple[str, object, object], ...] = (
+        ("precision", result.precision, spec.gpt.precision),
+        ("backend", result.backend, spec.backend),
+        ("steps", result.steps, result.steps if spec.steps is None else spec.steps),
+        ("tokens", result.tokens, result.steps * spec.gpt.tokens_per_step),
+        ("evaluations", len(result.checkpoints_bpb), len(spec.checkpoints)),
+        ("texts", [score.sha256 for score in result.texts], [text.sha256 for text in spec.texts]),
+    )
+    for name, got, wanted in compared:
+        if got != wanted:
+            return f"{got} {name}, not the {wanted}"
+    pairs = zip(spec.texts, result.texts, strict=True)
+    other = next((text.name for text, score in pairs if not _is_of(text, score)), None)
+    return "" if other is None else f"the score of {other} is not that of its parts together"
 
 
-def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
-    config, steps = spec.gpt, spec.steps
-    if result.precision != config.precision:
-        return f"trained in {result.precision}, not {config.precision}"
-    if result.backend != spec.backend:
-        return f"trained by the {result.backend} backend, not {spec.backend}"
-    if steps is not None and result.steps != steps:
-        return f"{result.steps} steps, not the {steps} of the budget"
-    if result.tokens != result.steps * config.tokens_per_step:
-        return f"{result.tokens} tokens in {result.steps} steps of {config.tokens_per_step}"
-    scored, asked = len(result.checkpoints_bpb), len(spec.checkpoints)
-    if scored != asked:
-        return f"{scored} evaluations, not the {asked} it was asked for"
-    return _of_other_texts(spec.texts, result.texts)
-
-
-def _of_other_texts(asked: Sequence[ScoredText], scored: Sequence[TextScore]) -> str:
-    if [text.sha256 for text in asked] != [score.sha256 for score in scored]:
-        return f"scored {len(scored)} texts, not the {len(asked)} it was asked to"
-    for text, score in zip(asked, scored, strict=True):
-        targets = text.tokens - len(text.parts)
-        if (score.val_bytes, score.val_tokens) != (text.bytes, targets):
-            return f"scored {score.val_bytes} bytes of {text.name}, not its {text.bytes}"
-        if len(score.parts_bpb) != len(text.parts):
-            return f"scored {len(score.parts_bpb)} parts of {text.name}, not its {len(text.parts)}"
-        bits = (bpb * part.bytes for bpb, part in zip(score.parts_bpb, text.parts, strict=True))
-        if not math.isclose(math.fsum(bits) / text.bytes, score.val_bpb, rel_tol=1e-9):
-            return f"the score of {text.name} is not that of its parts together"
-    return ""
+def _is_of(text: ScoredText, score: TextScore) -> bool:
+    """Return whether this can be the score of that text: of all its bytes, tokens and parts."""
+    whole = text.bytes, text.tokens - len(text.parts), len(text.parts)
+    if (score.val_bytes, score.val_tokens, len(score.parts_bpb)) != whole:
+        return False
+    bits = (bpb * part.bytes for bpb, part in zip(score.parts_bpb, text.parts, strict=True))
+    return math.isclose(math.fsum(bits) / text.bytes, score.val_bpb, rel_tol=1e-9)
 
 
 class TrialError(Frozen):

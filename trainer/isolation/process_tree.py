@@ -8,7 +8,6 @@ everything of a trial is below a child of the server, and when nothing is left t
 
 import contextlib
 import os
-import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -108,9 +107,9 @@ SWEEP_S = 60.0
 if they held much kernel memory, unless the kernel waits for a device."""
 
 
-def collect(wanted: int | None = None) -> tuple[int, resource.struct_rusage] | None:
-    """Collect every child that has ended by now; return exit status and usage of ``wanted`` if it
-    is among them."""
+def collect(wanted: int | None = None) -> Ended | None:
+    """Collect every child that has ended by now; return how ``wanted`` ended if it is among
+    them."""
     found = None
     while True:
         try:
@@ -120,21 +119,9 @@ def collect(wanted: int | None = None) -> tuple[int, resource.struct_rusage] | N
         if pid == 0:
             return found
         if pid == wanted:
-            found = status, usage
-
-
-def ended(status: int, usage: resource.struct_rusage, survivors: tuple[int, ...]) -> Ended:
-    """Return how a collected process ended.
-
-    :param survivors: processes that :func:`sweep` could not end.
-    """
-    exit_code = os.waitstatus_to_exitcode(status)
-    return Ended(
-        exit_code=exit_code if exit_code >= 0 else None,
-        signal=-exit_code if exit_code < 0 else None,
-        peak_bytes=usage.ru_maxrss * 1024,
-        survivors=survivors,
-    )
+            code = os.waitstatus_to_exitcode(status)
+            how = {"exit_code": code} if code >= 0 else {"signal": -code}
+            found = Ended(**how, peak_bytes=usage.ru_maxrss * 1024)
 
 
 def sweep() -> tuple[int, ...]:

@@ -42,7 +42,7 @@ _GIB = 1 << 30
 
 
 class Supervised:
-    """One trial: :meth:`run` it, then take its :meth:`result`."""
+    """One trial, to be run once."""
 
     def __init__(
         self,
@@ -74,14 +74,8 @@ class Supervised:
         self._meminfo = meminfo
         self._time = TrialTime(spec.limits.wall_s)
         self._usage = TreeUsage()
-        self._peak_bytes = 0
         self._trial = 0
-        self._driver: Driver | None = None
-        """The trial's last report about its GPU driver."""
-        self._said: Said | None = None
-        """The trial process's report of its result."""
-        self._ended: Ended | None = None
-        self._stopped: Stopped | None = None
+        self._ending = Ending()
         self._result: Measured | TrialFailed | None = None
         declared = spec.command is not None and spec.command.shared_memory
         self._shared = shared_memory.own_files() if declared else None
@@ -95,42 +89,29 @@ class Supervised:
             self._close()
             raise
 
-    def run(self) -> None:
-        """Run it in, and only in, its directory; return when nothing of it runs any more.
+    def run(self) -> Measured | TrialFailed:
+        """Run it in, and only in, its directory; return its result when nothing of it runs any
+        more.
 
-        :raises TrialAborted: if it was canceled before it started.
-        :raises MachineryError: if the fork server died.
+        :raises TrialAborted: if it was canceled before there was a result.
+        :raises AutoresearchError: if the fork server died, or the trial's end says nothing about
+            its config.
         """
         try:
             self._until_over()
-        except BaseException:
-            self._close()
-            raise
-        if self._shared is not None:
-            shared_memory.sweep(self._shared)
-
-    def result(self) -> Measured | TrialFailed:
-        """Return its result, once, after nothing of it is left.
-
-        :raises TrialAborted: if it was canceled before there was a result.
-        :raises AutoresearchError: if the trial's end says nothing about its config.
-        """
-        try:
-            ended, stopped = self._ended, self._stopped
-            assert ended is not None, "the trial has ended"
-            self._files.settle()
+            if self._shared is not None:
+                shared_memory.sweep(self._shared)
             self._files.log.compact()
             self._tell_points()
-            if stopped is None and self._group is not None:
-                stopped = self._stopped_by_kernel(self._group, ended)
-            struck = ended.signal == signal.SIGKILL and oom_kills() != self._oom_kills_before
-            ending = Ending(
-                ended, stopped, self._peak_bytes, struck, driver=self._driver, said=self._said
-            )
+            ending = self._ending
+            if ending.stopped is None and self._group is not None:
+                ending.stopped = self._stopped_by_kernel(self._group)
+            killed = ending.ended.signal == signal.SIGKILL
+            ending.oom_killer_struck = killed and oom_kills() != self._oom_kills_before
             self._result = judge(self._spec, self._files, ending)
+            return self._result
         finally:
             self._close()
-        return self._result
 
     @property
     def must_run_again(self) -> bool:
@@ -158,9 +139,9 @@ class Supervised:
             while not self._hear(min(_POLL_S, max(0.0, self._time.left_s))):
                 # Somebody may have stopped the trial, or the server that would report its end.
                 self._time.tick(lambda: is_stopped(self._trial) or is_stopped(self._server.pid))
-                self._stopped = self._check()
-                if self._stopped is not None:
-                    self._stop(_GRACE_S if self._stopped.cause in {"timeout", "aborted"} else 0.0)
+                stopped = self._ending.stopped = self._check()
+                if stopped is not None:
+                    self._stop(_GRACE_S if stopped.cause in {"timeout", "aborted"} else 0.0)
                     break
         except ServerDied:
             self._kill_last_seen()
@@ -181,17 +162,18 @@ class Supervised:
         :raises ServerDied: if no more can come.
         """
         message = self._server.receive(timeout_s)
-        if isinstance(message, Driver):
-            self._driver = message
-        elif isinstance(message, Said):
-            self._said = message
-        elif isinstance(message, Ended):
-            self._ended = message
+        match message:
+            case Driver():
+                self._ending.driver = message
+            case Said():
+                self._ending.said = message
+            case Ended():
+                self._ending.ended = message
         return isinstance(message, Ended)
 
-    def _stopped_by_kernel(self, group: TrialGroup, ended: Ended) -> Stopped | None:
+    def _stopped_by_kernel(self, group: TrialGroup) -> Stopped | None:
         """Return which limit the trial exceeded between two polls."""
-        limits = self._spec.limits
+        limits, ended = self._spec.limits, self._ending.ended
         if ended.signal == signal.SIGKILL and limits.memory_gib is not None and group.oom_kills:
             return Stopped("oom", f"memory was over the limit of {limits.memory_gib:g} GiB")
         if ended.exit_code != 0 and group.refused_tasks:
@@ -224,11 +206,12 @@ class Supervised:
             if count > limit:
                 return Stopped("killed", f"{count} {things}, over the limit of {limit}")
         held_bytes = self._weigh()
-        self._peak_bytes = max(self._peak_bytes, held_bytes)
+        self._ending.peak_bytes = max(self._ending.peak_bytes, held_bytes)
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:
             held = f"{held_bytes / _GIB:.2f} GiB of memory"
             return Stopped("oom", f"{held}, over the limit of {limits.memory_gib:g} GiB")
-        if self._driver is not None and self._driver.is_unified:
+        driver = self._ending.driver
+        if driver is not None and driver.is_unified:
             why = shortage(limits.reserve_gib, self._meminfo)
             return None if why is None else Stopped("oom", why)
         return None
@@ -255,15 +238,14 @@ class Supervised:
         self._server.stop_trial(grace_s)
         asked_at = time.monotonic()
         while (waited_s := time.monotonic() - asked_at - grace_s) < _REAP_S:
-            self._hear(_POLL_S)
-            if self._ended is not None:
+            if self._hear(_POLL_S):
                 return
             self._files.log.trim()
             if waited_s > _OVERDUE_S and is_stopped(self._server.pid):
                 break
         self._server.kill()
         self._kill_last_seen()
-        self._ended = Ended(signal=signal.SIGKILL)
+        self._ending.ended = Ended(signal=signal.SIGKILL)
 
     def _kill_last_seen(self) -> None:
         """Kill, without a server, the trial and its descendants of the last poll, or all in its

@@ -85,11 +85,6 @@ class TrialFiles:
             replace_file(trial_dir / SPEC_FILE, self._order)
         self.curve = CurveTail(trial_dir / CURVE_FILE, spec.max_step)
 
-    def settle(self) -> None:
-        """Sync the directory's name to disk, if possible."""
-        with contextlib.suppress(OSError):
-            sync_directory(self.path.parent)
-
     def write_result(self, result: Measured | TrialFailed) -> None:
         """Write the trial's result, when nothing of the trial runs any more.
 

@@ -31,7 +31,7 @@ from trainer.command.starting import exit_code
 from trainer.command.workspace import Reach, furnish, work_below, work_dir
 from trainer.isolation.kernel import cgroup, shared_memory
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
-from trainer.isolation.messages import Driver, DriverEar, DriverLine, NoMore, Said, Start
+from trainer.isolation.messages import Driver, DriverEar, DriverLine, Said, Start
 from trainer.isolation.outcome import TrialError
 from trainer.isolation.process_tree import become_subreaper, die_with_parent, sweep
 from trainer.machine import cuda_driver
@@ -162,7 +162,7 @@ class Trial:
     def measure(self, **how: str) -> int:
         """Run the trial's function, report its result, and return the exit code."""
         self.start_device()
-        self.line.send(NoMore())
+        self.line.send(Driver(phase="settled"))
         result = self.run(self.spec, self.trial_dir, born=self.born, **how)
         if result is not None:
             self.line.send(Said(text=result.model_dump_json()))

@@ -7,7 +7,7 @@ from tests.support import hostile
 from tests.support.processes import of_trials
 from tests.support.trials import trial_spec
 from tests.trainer.isolation.test_forkserver import open_executor
-from trainer.isolation.messages import Driver, DriverEar, NoMore, Said
+from trainer.isolation.messages import Driver, DriverEar, Said
 from trainer.spec import TrialFailed
 
 
@@ -35,7 +35,7 @@ def test_one_report_is_accepted_after_those_about_the_driver() -> None:
     for after, heard in (
         ([], []),
         ([starting], []),
-        ([NoMore()], []),
+        ([Driver(phase="settled")], []),
         ([result], [result]),
         ([result, error], [result]),
         ([error, starting, result], [error]),
@@ -43,7 +43,7 @@ def test_one_report_is_accepted_after_those_about_the_driver() -> None:
         (["", result], []),
     ):
         ear = DriverEar()
-        for report in (starting, up, NoMore(), *after):
+        for report in (starting, up, Driver(phase="settled"), *after):
             text = report if isinstance(report, str) else report.model_dump_json()
             os.write(ear.their_fd, text.encode())
         assert ear.hear() == [starting, up, *heard]

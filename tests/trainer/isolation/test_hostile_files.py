@@ -42,7 +42,7 @@ JSON_VALUES = JSON_NUMBERS | st.none() | st.booleans() | st.text() | st.lists(JS
 
 
 def exited(said: Said | None) -> Ending:
-    return Ending(Ended(exit_code=0), None, 0, oom_killer_struck=False, said=said)
+    return Ending(Ended(exit_code=0), said=said)
 
 
 def point_line(**changes: Any) -> bytes:

@@ -157,7 +157,7 @@ def test_signals(
 def test_a_kill_by_the_kernel_for_memory_is_oom(trial_dir: Path) -> None:
     spec = trial_spec()
     files = TrialFiles(spec, trial_dir)
-    ending = Ending(Ended(signal=signal.SIGKILL), None, 1 << 30, oom_killer_struck=True)
+    ending = Ending(Ended(signal=signal.SIGKILL), peak_bytes=1 << 30, oom_killer_struck=True)
     result = judge(spec, files, ending)
     files.close()
     assert isinstance(result, TrialFailed)

@@ -171,13 +171,12 @@ def _own_directory(root: Path) -> Path | None:
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return None
-    path = next((Path(line[3:]) for line in lines if line.startswith("0::/")), None)
-    for mount in mounts if path is not None else ():
-        left, _, right = mount.partition(" - ")
-        fields = left.split()
-        if right.split()[:1] == ["cgroup2"] and path is not None and path.is_relative_to(fields[3]):
-            directory = root / fields[4].lstrip("/") / path.relative_to(fields[3])
-            return directory if _names_controllers(directory / "cgroup.controllers") else None
+    for path in (Path(line[3:]) for line in lines if line.startswith("0::/")):
+        for left, _, right in (mount.partition(" - ") for mount in mounts):
+            fields = left.split()
+            if right.split()[:1] == ["cgroup2"] and path.is_relative_to(fields[3]):
+                directory = root / fields[4].lstrip("/") / path.relative_to(fields[3])
+                return directory if _names_controllers(directory / "cgroup.controllers") else None
     return None
 
 
@@ -211,11 +210,9 @@ def _is_ours(directory: Path) -> bool:
     """Return whether only this process, its ancestors and its descendants run there."""
     above = (process.pid for process in psutil.Process().parents())
     own = {os.getpid(), *above, *descendants(os.getpid())}
-    try:
-        there = {int(line) for line in (directory / "cgroup.procs").read_text().split()}
-    except (OSError, ValueError):
-        return False
-    return there <= own
+    with contextlib.suppress(OSError):
+        return set((directory / "cgroup.procs").read_text().split()) <= set(map(str, own))
+    return False
 
 
 def _make_ready(directory: Path) -> bool:

@@ -4,7 +4,7 @@ Rights that this kernel's Landlock lacks are omitted; :mod:`trainer.isolation.ke
 what stays open. Source: https://docs.kernel.org/userspace-api/landlock.html
 
 A trial on a GPU also gets the files that CUDA's driver library uses when it starts, and no others
-(:class:`DriverPaths`). libcuda is closed; this is what others observed under confinement:
+(:func:`_of_the_machine`). libcuda is closed; this is what others observed under confinement:
 
 * it names its threads by writing ``/proc/self/task/<tid>/comm`` (driver 570 and newer), and treats
   a refusal as a broken system: ``cuInit`` returns 304 (github.com/NVIDIA/OpenShell, pull request
@@ -67,6 +67,10 @@ _OF_ITSELF = (
 """Entries of /proc/self that a trial on a CPU may read. ``net`` is excluded because it lists the
 whole machine's connections, and ``task``, except for its names, because it contains ``net`` for
 each thread."""
+_KERNEL = ("/proc/modules", "/proc/sys/vm/mmap_min_addr", "/sys")
+_DRIVER_FILES = "proc/driver/nvidia*"
+_DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dxg", "dri")
+"""What CUDA's driver library reads, and the nodes that it opens, maps and controls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,8 @@ class SystemPaths:
     imports: tuple[Path, ...]
     """Other directories from which code may be imported."""
     others: tuple[Path, ...]
-    driver: DriverPaths
-    """Additional paths of a trial on a GPU."""
+    root: Path
+    """Root above /proc/driver and /dev, where the files of a GPU's driver are."""
 
     @classmethod
     def find(cls, library_path: str, root: Path = Path("/")) -> SystemPaths:
@@ -96,7 +100,7 @@ class SystemPaths:
             programs=_outermost((*code, *map(Path, _SYSTEM), *python)),
             imports=_outermost(_import_paths(library_path.split(":"))),
             others=tuple(path for path in map(Path, _READABLE) if path.exists()),
-            driver=DriverPaths(root),
+            root=root,
         )
 
 
@@ -123,31 +127,43 @@ def restrict(
     with Ruleset(
         handled_fs=fs_for_abi(abi), handled_net=net_for_abi(abi), scoped=scoped
     ) as ruleset:
-        for path in paths.programs:
-            _allow(ruleset, _beside(trial_dir, path), _RUN)
-        for path in paths.imports:
-            if not trial_dir.is_relative_to(path):
-                _allow(ruleset, path, _RUN)
-        for path in paths.others:
-            _allow(ruleset, path, _READ)
-        for path, access in _of_itself(spec):
+        for path, access in _of_the_machine(paths, spec, trial_dir):
             _allow(ruleset, path, access)
-        _allow(ruleset, Path(os.devnull), _WRITE)
         for path, access in _of_the_spec(spec, trial_dir, reach, heldout=heldout):
             _allow(ruleset, path, access)
-        if spec.device.startswith("cuda"):
-            for path in paths.driver.readable():
-                _allow(ruleset, path, _READ)
-            for node in paths.driver.devices():
-                _allow(ruleset, node, _READ | _WRITE | AccessFS.IOCTL_DEV)
-            _allow(ruleset, OWN_TASKS, _READ | _WRITE)
         if spec.code_cache is not None:
-            corpus = Path(spec.corpus_dir).resolve()
-            cache = Path(spec.code_cache).resolve()
-            around = (corpus, *paths.programs)
-            _allow(ruleset, _apart(cache, around, (trial_dir, *around, *paths.imports)), _OWN)
+            _allow(ruleset, _cache_apart(spec, spec.code_cache, trial_dir, paths), _OWN)
         _allow(ruleset, trial_dir, _OWN)
         ruleset.restrict()
+
+
+def _of_the_machine(
+    paths: SystemPaths, spec: TrialSpec, trial_dir: Path
+) -> Iterator[tuple[Path, AccessFS]]:
+    """Yield what every trial may use of this machine, of its own process, and of a GPU's driver.
+
+    A command starts a GPU's driver in a process of its own, which could reach this one's memory
+    through the driver's files in /proc.
+    """
+    yield from ((_beside(trial_dir, path), _RUN) for path in paths.programs)
+    yield from ((path, _RUN) for path in paths.imports if not trial_dir.is_relative_to(path))
+    yield from ((path, _READ) for path in paths.others)
+    yield Path(os.devnull), _WRITE
+    process, on_gpu = Path("/proc/self"), spec.device.startswith("cuda")
+    if on_gpu and spec.command is None:
+        yield process, _READ
+    else:
+        yield from ((process / name, _READ) for name in _OF_ITSELF)
+        yield process / "task", AccessFS.READ_DIR
+    if on_gpu:
+        # Searched for each trial: the first process that uses a GPU after a boot may create its
+        # device nodes.
+        readable = (*map(Path, _KERNEL), *paths.root.glob(_DRIVER_FILES))
+        yield from ((path, _READ) for path in readable)
+        for pattern in _DEVICES:
+            nodes = (paths.root / "dev").glob(pattern)
+            yield from ((node, _READ | _WRITE | AccessFS.IOCTL_DEV) for node in nodes)
+        yield process / "task", _READ | _WRITE  # the names of its threads
 
 
 def _allow(ruleset: Ruleset, path: Path, access: AccessFS) -> None:
@@ -185,25 +201,13 @@ def _of_the_spec(
     yield from ((_beside(trial_dir, path), _RUN) for path in reach.programs)
 
 
-def _of_itself(spec: TrialSpec) -> Iterator[tuple[Path, AccessFS]]:
-    """Yield what a trial may read of its own process.
-
-    A command starts a GPU's driver in a process of its own, which could reach this one's memory
-    through the driver's files in /proc.
-    """
-    process = Path("/proc/self")
-    if spec.device.startswith("cuda") and spec.command is None:
-        yield process, _READ
-        return
-    yield from ((process / name, _READ) for name in _OF_ITSELF)
-    yield process / "task", AccessFS.READ_DIR
-
-
-def _apart(cache: Path, around: Iterable[Path], within: Iterable[Path]) -> Path:
-    """Return ``cache``, which must lie in none of ``around`` and contain none of ``within``:
-    trials, the corpus, and code that outside processes run."""
+def _cache_apart(spec: TrialSpec, code_cache: str, trial_dir: Path, paths: SystemPaths) -> Path:
+    """Return the compile cache, which must not lie in or contain the corpus or code that outside
+    processes run, nor contain trials or imported code."""
+    cache, corpus = Path(code_cache).resolve(), Path(spec.corpus_dir).resolve()
+    around = (corpus, *paths.programs)
     near = [path for path in around if cache.is_relative_to(path)]
-    near += [path for path in within if path.is_relative_to(cache)]
+    near += [path for path in (trial_dir, *around, *paths.imports) if path.is_relative_to(cache)]
     if near:
         raise SandboxError(
             f"the compile cache {cache}, which every trial may write, is not apart from {near[0]};"
@@ -246,30 +250,3 @@ def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
         if not (kept and path.is_relative_to(kept[-1])):
             kept.append(path)
     return tuple(kept)
-
-
-_KERNEL = ("/proc/modules", "/proc/sys/vm/mmap_min_addr", "/sys")
-_DRIVER_FILES = "proc/driver/nvidia*"
-_DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dxg", "dri")
-
-OWN_TASKS = Path("/proc/self/task")
-"""Names of this process's threads, and other files of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverPaths:
-    """Locations of the driver's files on this machine. They are searched for each trial, since the
-    first process that uses a GPU after a boot may create its device nodes."""
-
-    root: Path = Path("/")
-    """Root above /proc/driver and /dev."""
-
-    def readable(self) -> Iterator[Path]:
-        """Yield the paths that it reads."""
-        yield from map(Path, _KERNEL)
-        yield from self.root.glob(_DRIVER_FILES)
-
-    def devices(self) -> Iterator[Path]:
-        """Yield nodes, and directories of nodes, that it opens, maps and controls."""
-        for pattern in _DEVICES:
-            yield from (self.root / "dev").glob(pattern)

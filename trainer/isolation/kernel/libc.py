@@ -51,18 +51,6 @@ def use_huge_pages() -> None:
             libc().madvise(ctypes.c_void_p(start), length, _MADV_COLLAPSE)
 
 
-class _CapHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _CapData(ctypes.Structure):
-    _fields_ = (
-        ("effective", ctypes.c_uint32),
-        ("permitted", ctypes.c_uint32),
-        ("inheritable", ctypes.c_uint32),
-    )
-
-
 _CAPABILITY_VERSION_3 = 0x20080522
 _KEPT_CAPABILITIES = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
@@ -73,10 +61,9 @@ def drop_capabilities(keep: int = _KEPT_CAPABILITIES) -> None:
 
     :raises OSError: if the kernel refuses.
     """
-    header, data = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapData * 2)()
-    check(libc().capget(ctypes.byref(header), data), "capget")
-    kept = data[0].permitted & keep
-    data[0].effective = data[0].permitted = kept
-    data[1].effective = data[1].permitted = 0
-    data[0].inheritable = data[1].inheritable = 0
-    check(libc().capset(ctypes.byref(header), data), "capset")
+    this_thread = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: lower halves, then upper
+    check(libc().capget(this_thread, sets), "capget")
+    kept = sets[1] & keep
+    sets[:] = [kept, kept, 0, 0, 0, 0]
+    check(libc().capset(this_thread, sets), "capset")

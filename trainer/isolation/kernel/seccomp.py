@@ -34,6 +34,7 @@ import ctypes
 import errno
 import platform
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -105,17 +106,8 @@ def rules(device: str) -> Iterator[Rule]:
     yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
 
 
-class _Instruction(ctypes.Structure):
-    _fields_ = (
-        ("code", ctypes.c_uint16),
-        ("if_true", ctypes.c_uint8),
-        ("if_false", ctypes.c_uint8),
-        ("k", ctypes.c_uint32),
-    )
-
-
 class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(_Instruction)))
+    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.c_char_p))
 
 
 def available() -> bool:
@@ -148,5 +140,5 @@ def install(device: str) -> None:
 @cache
 def _program(device: str) -> _Program:
     instructions = assemble(rules(device), ARCHITECTURES[platform.machine()])
-    array = (_Instruction * len(instructions))(*(_Instruction(*each) for each in instructions))
-    return _Program(len(instructions), array)
+    packed = b"".join(struct.pack("HBBI", *each) for each in instructions)
+    return _Program(len(instructions), packed)
