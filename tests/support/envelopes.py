@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.support.configs import config
-from trainer.envelope import EnvelopePoint, EnvelopeSettings
+from trainer.envelope.points import EnvelopePoint, EnvelopeSettings
 from trainer.spec import Config
 
 GB10_VOCAB = 50257

@@ -67,7 +67,8 @@ def filled(
         sent = {f"{PREFIX}{name.upper()}": str(value) for name, value in known.items()}
         env = {**sent, **env}
     edits = {**code, **({} if command.slots_only else own)} if command.edited else {}
-    edits |= {name: _whole(text, known) for name, text in command.edits}
+    whole = {f"{{{name}}}": value for name, value in known.items()}  # keeps its type
+    edits |= {name: whole.get(text, _filled(text, known)) for name, text in command.edits}
     words = tuple(word for text in command.argv if (word := _filled(text, known)) or not text)
     return Filled(words, env, edits, values)
 
@@ -88,12 +89,6 @@ def _filled(text: str, known: Mapping[str, Scalar]) -> str:
             else:  # as Python prints it, which argparse, click and configurators read
                 parts.append(str(known[name]))
     return "".join(parts)
-
-
-def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
-    """Fill in a text as :func:`_filled`, but keep the type of a single placeholder."""
-    name = text.removeprefix("{").removesuffix("}")
-    return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
 
 
 def place_script(command: Command, filling: Filled, work: Path) -> None:

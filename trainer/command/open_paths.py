@@ -45,20 +45,6 @@ MOST_GRANTED = 5000
 HARMLESS = frozenset(".gitignore .gitkeep .gitattributes .keep .DS_Store".split())
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPaths:
-    """Open part of a directory, to be granted path by path."""
-
-    directory: Path
-    granted: tuple[Path, ...]
-    """Files, and folders with everything in them."""
-    closed: frozenset[str]
-
-    def allows(self, path: Path) -> bool:
-        """Return whether a path below the directory, free of links, lies in the open part."""
-        return not any(str(each) in self.closed for each in (path, *path.parents))
-
-
 @dataclass(slots=True)
 class _Walk:
     directory: Path
@@ -109,9 +95,36 @@ class _Walk:
             self.in_part[above] = path
             above = above.rpartition("/")[0]
 
+    def granted(self) -> Iterator[Path]:
+        left, number = [str(self.directory)], 0
+        while left:
+            folder = left.pop()
+            # an entry that was removed meanwhile
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.path in self.closed or entry.path in self.whole or entry.is_symlink():
+                        continue
+                    if entry.path in self.in_part:
+                        left.append(entry.path)
+                        continue
+                    number += 1
+                    if number > MOST_GRANTED:
+                        why = self.in_part[folder]
+                        said = f"holds {why}, which is closed to trials" if why else "is large"
+                        raise SpecError(
+                            f"{folder} {said}, and with it more than {MOST_GRANTED:,} entries that"
+                            " would have to be opened one by one; move one of the two into a folder"
+                            " of its own, or name what the script needs under [trainer] reads"
+                        )
+                    yield Path(entry.path)
 
-def open_paths(directory: Path, *, shut: Set[str], whole: Set[str]) -> OpenPaths:
-    """Return the open part of ``directory``, which is free of links.
+
+def open_paths(
+    directory: Path, *, shut: Set[str], whole: Set[str]
+) -> tuple[tuple[Path, ...], frozenset[str]]:
+    """Return the open parts of ``directory``, which is free of links, and its closed ones.
+
+    Open are files, and folders with everything in them.
 
     :param shut: further entries to close, by their paths.
     :param whole: folders that need no search: they are granted elsewhere.
@@ -119,32 +132,7 @@ def open_paths(directory: Path, *, shut: Set[str], whole: Set[str]) -> OpenPaths
     """
     walk = _Walk(directory, whole, set(shut), {str(directory): ""})
     walk.search()
-    granted = tuple(_granted(walk))
-    return OpenPaths(directory, granted, frozenset(walk.closed))
-
-
-def _granted(walk: _Walk) -> Iterator[Path]:
-    left, number = [str(walk.directory)], 0
-    while left:
-        folder = left.pop()
-        # an entry that was removed meanwhile
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.path in walk.closed or entry.path in walk.whole or entry.is_symlink():
-                    continue
-                if entry.path in walk.in_part:
-                    left.append(entry.path)
-                    continue
-                number += 1
-                if number > MOST_GRANTED:
-                    why = walk.in_part[folder]
-                    said = f"holds {why}, which is closed to trials" if why else "is large"
-                    raise SpecError(
-                        f"{folder} {said}, and with it more than {MOST_GRANTED:,} entries that"
-                        " would have to be opened one by one; move one of the two into a folder of"
-                        " its own, or name what the script needs under [trainer] reads"
-                    )
-                yield Path(entry.path)
+    return tuple(walk.granted()), frozenset(walk.closed)
 
 
 def real_path(path: Path) -> Path:
@@ -157,8 +145,7 @@ def refuse_credentials(path: Path) -> None:
 
     :raises SandboxError: in a sentence that names the place.
     """
-    held = credentials_at(path)
-    if held is not None:
+    if held := credentials_at(path):
         raise SandboxError(
             f"the menu reads {path}, and trials see no credentials such as {held}; name only "
             "the data that the script needs"

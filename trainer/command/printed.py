@@ -112,7 +112,10 @@ class Number:
             number = number_in(thousands[0] if thousands else match[self._group])
             if number is not None:
                 if not thousands and _is_cut(line, begin, end):
-                    self._note_cut(line, begin)
+                    while begin and _WHOLE.fullmatch(line[begin - 1]):
+                        begin -= 1
+                    whole = _WHOLE.match(line, begin)
+                    self.cut = self.cut or (whole[0].rstrip(".,") if whole else "")
                 elif not thousands and not self._names_unit and _WORD_GOES_ON.match(line, end):
                     return None
                 return match, number
@@ -121,12 +124,6 @@ class Number:
             if number is not None:
                 return match, number
         return None
-
-    def _note_cut(self, line: str, begin: int) -> None:
-        while begin and _WHOLE.fullmatch(line[begin - 1]):
-            begin -= 1
-        whole = _WHOLE.match(line, begin)
-        self.cut = self.cut or (whole[0].rstrip(".,") if whole else "")
 
 
 class Printed:

@@ -42,7 +42,11 @@ def find_program(word: str, directory: Path) -> Path:
     """Return the program that a command's first word names: by a path from the script's directory,
     or on the PATH that trials have.
 
-    :raises SpecError: if there is none, or trials could not start it.
+    A shim stands for the Python that it starts.
+
+    :raises SpecError: if there is none, or trials could not start it: a shim of another program, or
+        one that is not on the user's PATH, that starts no Python outside the script's directory, or
+        whose version a file of that directory may choose.
     """
     if word == "{python}":
         return Path(sys.executable)
@@ -57,18 +61,27 @@ def find_program(word: str, directory: Path) -> Path:
             "program on PATH, or {python} for the Python that autoresearch runs on"
         )
     program = Path(found).absolute()
-    return _meant_by(program, directory) if _is_shim(program, directory) else program
-
-
-def _is_shim(program: Path, directory: Path) -> bool:
-    """Return whether it is a shim."""
     is_python = _PYTHON.fullmatch(program.name) is not None
-    is_own = _leads_below(program, directory)
-    if is_own or not (is_python or program.parent.name == "shims"):
-        return False
+    may_be_shim = is_python or program.parent.name == "shims"
     target = program.resolve().name
     is_another = not target.startswith("python") if is_python else target != program.name
-    return is_another or _is_script(program)
+    is_shim = may_be_shim and (is_another or _is_script(program))
+    if not is_shim or _leads_below(program, directory):
+        return program
+    is_the_users = shutil.which(program.name, path=allowed_environment()["PATH"]) == str(program)
+    folders = directory.resolve(), *directory.resolve().parents
+    inside = [folder for folder in folders if not holds_home(folder)]
+    may_choose = any((folder / name).exists() for folder in inside for name in _VERSION_FILES)
+    is_asked = is_python and is_the_users and not may_choose
+    meant = _started_by(program, directory) if is_asked else None
+    if meant is None:
+        raise SpecError(
+            f"{program} is a shim, which chooses a program that trials cannot find: no trial may "
+            "read its files, and version files of the script's directory may name any program; give"
+            " [trainer] command the chosen program's own path, or {python} for the Python that "
+            "autoresearch runs on"
+        )
+    return meant
 
 
 def _leads_below(path: Path, directory: Path) -> bool:
@@ -80,43 +93,13 @@ def _leads_below(path: Path, directory: Path) -> bool:
 
 
 def _is_script(program: Path) -> bool:
-    try:
-        with program.open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:  # it may be executable and not readable
-        return False
+    """Return whether it begins with ``#!``; it may be executable and not readable."""
+    return _text(program).startswith("#!")
 
 
-def _meant_by(shim: Path, directory: Path) -> Path:
-    """Return the Python that a shim starts. Only a shim on the user's own PATH is started.
-
-    :raises SpecError: if it starts none, or one below the script's directory; if it is of another
-        program; or if files of that directory may choose a version.
-    """
-    is_python = _PYTHON.fullmatch(shim.name) is not None
-    is_the_users = shutil.which(shim.name, path=allowed_environment()["PATH"]) == str(shim)
-    is_asked = is_python and is_the_users and not _has_version_file(directory)
-    meant = _executable(shim, directory) if is_asked else None
-    if meant is None:
-        raise SpecError(
-            f"{shim} is a shim, which chooses a program that trials cannot find: no trial may read "
-            "its files, and version files of the script's directory may name any program; give "
-            "[trainer] command the chosen program's own path, or {python} for the Python that "
-            "autoresearch runs on"
-        )
-    return meant
-
-
-def _has_version_file(directory: Path) -> bool:
-    """Return whether the directory or a folder above it, up to the user's home, has one."""
-    folders = directory.resolve(), *directory.resolve().parents
-    inside = (folder for folder in folders if not holds_home(folder))
-    return any((folder / name).exists() for folder in inside for name in _VERSION_FILES)
-
-
-def _executable(shim: Path, directory: Path) -> Path | None:
-    """Return the path that a Python reports for itself; None if it does not start, or if that is
-    below the directory. It imports nothing that a file or a variable names."""
+def _started_by(shim: Path, directory: Path) -> Path | None:
+    """Return the path that the Python which a shim starts reports for itself; None if it does not
+    start, or if that is below the directory. It imports nothing that a file or a variable names."""
     environ = allowed_environment(also=_FOR_SHIMS)
     places = map(Path, environ["PATH"].split(os.pathsep))
     safe = (one for one in places if one.is_absolute() and not _leads_below(one, directory))

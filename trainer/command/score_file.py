@@ -47,19 +47,13 @@ def _column(text: str, key: str) -> Iterator[float]:
 
 def _under(document: object, key: str) -> float | None:
     """Return the number at a key; its dots select nested keys if it is not a key itself."""
-    if isinstance(document, dict) and key in document:
-        return _number(document[key])
-    for part in key.split("."):
+    whole = isinstance(document, dict) and key in document
+    for part in [key] if whole else key.split("."):
         if not isinstance(document, dict) or part not in document:
             return None
         document = document[part]
-    return _number(document)
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(document, bool) or not isinstance(document, int | float):
         return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    with suppress(OverflowError):
+        return float(document)
+    return None

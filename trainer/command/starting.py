@@ -66,16 +66,7 @@ class Program:
 
 
 _hidden: list[object] = []
-"""Keeps what :func:`_hide_our_modules` hides alive: destroying it would write to all its memory."""
-
-
-def _hide_our_modules() -> None:
-    """Make the next import of a name of this product's own find another module, or none."""
-    # The server's finalizers are not this process's to run: torch's alone write 35 MB.
-    _hidden.append(weakref.finalize._registry)  # type: ignore[attr-defined]
-    weakref.finalize._registry = {}  # type: ignore[attr-defined]
-    ours = [name for name in sys.modules if name.split(".", 1)[0] in _OURS]
-    _hidden.extend(sys.modules.pop(name) for name in ours)
+"""Keeps hidden modules and finalizers alive: destroying them would write to all their memory."""
 
 
 class Forked:
@@ -143,7 +134,12 @@ def _called(script: Path, function: str, threads: str) -> int:
     """
     from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
 
-    _hide_our_modules()
+    # The server's finalizers are not this process's to run: torch's alone write 35 MB.
+    _hidden.append(weakref.finalize._registry)  # type: ignore[attr-defined]
+    weakref.finalize._registry = {}  # type: ignore[attr-defined]
+    # An import of a name of this product's own must find another module, or none.
+    ours = [name for name in sys.modules if name.split(".", 1)[0] in _OURS]
+    _hidden.extend(sys.modules.pop(name) for name in ours)
     sys.path.insert(0, str(script.parent))
     # The fork server loaded OpenMP, which no longer reads its variable.
     torch = sys.modules.get("torch")

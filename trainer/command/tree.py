@@ -63,7 +63,13 @@ def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
         entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
         sizes[entry.name.split("/", 1)[0]] += entry.size
         if sizes.total() > MOST_BYTES:
-            raise _too_large(reach.listed, sizes)
+            [(largest, _)] = sizes.most_common(1)
+            raise SpecError(
+                f"the script's directory {reach.listed} holds more than is sent to other machines,"
+                f" which is {MOST_BYTES >> 20} MiB at most; the most is in {largest}: name what the"
+                " script reads of it under [trainer] reads, and put that on every node under the"
+                f" same path, {reach.listed / largest}"
+            )
         return entry
 
     try:
@@ -76,16 +82,6 @@ def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
             f"{error.filename or reach.listed}, of the script's directory, cannot be read"
             f" ({error.strerror or error}); run this again once no process writes there"
         ) from error
-
-
-def _too_large(directory: Path, sizes: Counter[str]) -> SpecError:
-    [(largest, _)] = sizes.most_common(1)
-    return SpecError(
-        f"the script's directory {directory} holds more than is sent to other machines, which is"
-        f" {MOST_BYTES >> 20} MiB at most; the most is in {largest}: name what the script reads of"
-        " it under [trainer] reads, and put that on every node under the same path,"
-        f" {directory / largest}"
-    )
 
 
 def unpack(archive: Path, tree: Path) -> None:
@@ -158,9 +154,8 @@ def _code(directory: Path, but: Path) -> Iterator[Path]:
             path = here / name
             if path.is_symlink() or not path.is_file():
                 continue
-            is_code = suffix in CODE
-            if not is_code and path.stat().st_size <= _MOST_SETTINGS_BYTES:
-                is_menu = suffix == ".toml" and b"[trainer]" in path.read_bytes().split()
-                is_code = not is_menu
-            if is_code:
+            is_data = suffix in SETTINGS and path.stat().st_size > _MOST_SETTINGS_BYTES
+            if not is_data and not (
+                suffix == ".toml" and b"[trainer]" in path.read_bytes().split()
+            ):
                 yield path

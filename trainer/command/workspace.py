@@ -31,7 +31,6 @@ from autoresearch.errors import SandboxError, SpecError
 from autoresearch.files import writing
 from autoresearch.layout import CAMPAIGN_MARKS, SCRATCH_DIR
 from trainer.command.open_paths import (
-    OpenPaths,
     open_paths,
     real_path,
     refuse_credentials,
@@ -110,11 +109,21 @@ class Reach:
             or trial_dir.is_relative_to(real_path(directory / name))
         }
         whole = {str(path) for path in (*declared, *programs, Path(sys.prefix, "lib").resolve())}
-        opened = open_paths(directory, shut=shut, whole=whole)
-        entries = tuple(
-            path for name in top if _is_open(path := directory / name, opened, declared)
-        )
-        return cls(directory, entries, opened.granted, programs, declared, opened.closed)
+        granted, closed = open_paths(directory, shut=shut, whole=whole)
+
+        def is_open(entry: Path) -> bool:
+            """Return whether the working directory links to it: not if it leads out, except to a
+            declared path, or to a closed one."""
+            if str(entry) in closed:
+                return False
+            target = real_path(entry)
+            leads_in = target.is_relative_to(directory) and closed.isdisjoint(
+                map(str, (target, *target.parents))
+            )
+            return leads_in or any(target.is_relative_to(path) for path in declared)
+
+        entries = tuple(path for name in top if is_open(path := directory / name))
+        return cls(directory, entries, granted, programs, declared, closed)
 
 
 def furnish(reach: Reach, work: Path) -> None:
@@ -154,16 +163,6 @@ def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Pa
                     f"the menu reads {path}, {why}: name what the script needs of it"
                 )
         yield path
-
-
-def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool:
-    """Return whether the working directory links to an entry: not if it leads out, except to a
-    declared path, or to a closed one."""
-    resolved = real_path(entry)
-    leads_in = resolved.is_relative_to(opened.directory) and opened.allows(resolved)
-    return opened.allows(entry) and (
-        leads_in or any(resolved.is_relative_to(path) for path in declared)
-    )
 
 
 def _refuse_too_much(path: Path, what: str, trial_dir: Path) -> None:

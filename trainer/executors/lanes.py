@@ -148,20 +148,18 @@ class Lanes(Executor):
         """Wait for a trial that may run on the lane; return None if the executor closes."""
         with self._changed:
             while not self._closing.is_set():
-                job = next((job for job in self._waiting if self._suits(lane, job)), None)
-                if job is None:
+                working = set(self._lanes) - self._away
+                for job in self._waiting:
+                    # It returns to a lane that lost it only if every other working lane did too.
+                    if lane not in job.lost_on or working <= set(job.lost_on):
+                        break
+                else:
                     self._changed.wait()
                     continue
                 self._waiting.remove(job)
                 if job.begin(lane.place):
                     return job
         return None
-
-    def _suits(self, lane: Lane, job: Job) -> bool:
-        """Return whether a trial may run there: it returns to a lane that it was lost on only if
-        every other working lane lost it too."""
-        working = set(self._lanes) - self._away
-        return lane not in job.lost_on or working <= set(job.lost_on)
 
     def _run(self, lane: Lane, job: Job) -> None:
         if lane.place is not None:

@@ -7,7 +7,7 @@ import pytest
 from autoresearch.errors import SandboxError, SpecError
 from tests.support.commands import command, script
 from trainer.command import open_paths as module
-from trainer.command.open_paths import OpenPaths, open_paths
+from trainer.command.open_paths import open_paths
 from trainer.command.workspace import Reach
 
 
@@ -16,12 +16,9 @@ def own(tmp_path: Path) -> Path:
     return script(tmp_path / "own", "print(1)")
 
 
-def opened(own: Path, *whole: str) -> OpenPaths:
-    return open_paths(own, shut=set(), whole={str(own / name) for name in whole})
-
-
 def granted(own: Path, *whole: str) -> list[str]:
-    return sorted(str(path.relative_to(own)) for path in opened(own, *whole).granted)
+    found, _ = open_paths(own, shut=set(), whole={str(own / name) for name in whole})
+    return sorted(str(path.relative_to(own)) for path in found)
 
 
 def reach(own: Path, tmp_path: Path, **changes: object) -> Reach:
@@ -75,7 +72,7 @@ def test_what_the_menu_reads_is_read_whole_and_not_looked_through(
         script(own / "data" / "images", "1", f"{number}.png")
     monkeypatch.setattr(module, "MOST_SEEN", 10)
     with pytest.raises(SpecError):
-        opened(own)
+        granted(own)
     assert granted(own, "data") == ["train.py"]
     found = reach(own, tmp_path, reads=(str(own / "data"),))
     assert (found.granted, found.declared) == ((own / "train.py",), (own / "data",))
@@ -90,7 +87,7 @@ def test_a_hidden_file_beside_much_says_what_to_do(
     assert granted(own) == ["data", "train.py"]
     script(own / "data", "KEY=1", ".env")
     with pytest.raises(SpecError):
-        opened(own)
+        granted(own)
 
 
 def test_what_would_open_the_directory_as_a_whole_is_refused(own: Path, tmp_path: Path) -> None:

@@ -10,10 +10,7 @@ from tests.support.envelopes import (
     point,
     settings,
 )
-from trainer.envelope import (
-    Cell,
-    PointsFile,
-)
+from trainer.envelope.points import Cell, PointsFile
 
 
 def test_points_are_there_again_after_an_interruption(tmp_path: Path) -> None:

@@ -18,16 +18,9 @@ from tests.support.executors import SteppingExecutor
 from tests.support.texts import corpus_texts
 from trainer.corpus import open_corpus
 from trainer.corpus.store import is_intact
-from trainer.envelope import (
-    Cell,
-    EnvelopePoint,
-    EnvelopeSettings,
-    cells,
-    random_corpus,
-    sweep,
-    vocabulary_of,
-)
-from trainer.envelope.sweep import POINTS_FILE, counted_step_s, why_beyond
+from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings
+from trainer.envelope.random_corpus import random_corpus, vocabulary_of
+from trainer.envelope.sweep import POINTS_FILE, cells, counted_step_s, sweep, why_beyond
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import BackendName, CurvePoint, TrialFailed
