@@ -63,13 +63,7 @@ def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
         entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
         sizes[entry.name.split("/", 1)[0]] += entry.size
         if sizes.total() > MOST_BYTES:
-            [(largest, _)] = sizes.most_common(1)
-            raise SpecError(
-                f"the script's directory {reach.listed} holds more than is sent to other machines,"
-                f" which is {MOST_BYTES >> 20} MiB at most; the most is in {largest}: name what the"
-                " script reads of it under [trainer] reads, and put that on every node under the"
-                f" same path, {reach.listed / largest}"
-            )
+            raise _too_large(reach.listed, sizes)
         return entry
 
     try:
@@ -82,6 +76,16 @@ def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
             f"{error.filename or reach.listed}, of the script's directory, cannot be read"
             f" ({error.strerror or error}); run this again once no process writes there"
         ) from error
+
+
+def _too_large(directory: Path, sizes: Counter[str]) -> SpecError:
+    [(largest, _)] = sizes.most_common(1)
+    return SpecError(
+        f"the script's directory {directory} holds more than is sent to other machines, which is"
+        f" {MOST_BYTES >> 20} MiB at most; the most is in {largest}: name what the script reads of"
+        " it under [trainer] reads, and put that on every node under the same path,"
+        f" {directory / largest}"
+    )
 
 
 def unpack(archive: Path, tree: Path) -> None:

@@ -156,19 +156,7 @@ def compare_backends(
     flops = TrainingFlops.of(
         settings.config, vocab_size=corpus.info.vocab_size, seq_len=settings.config.seq_len
     )
-    specs = [
-        timed_spec(
-            settings,
-            corpus,
-            directory,
-            trial_id=backend,
-            config=settings.config,
-            backend=backend,
-            compile=settings.compile and backend == "torch",
-            limits=settings.limits,
-        )
-        for backend in dict.fromkeys(backends)
-    ]
+    specs = [_spec(settings, backend, corpus, directory) for backend in dict.fromkeys(backends)]
     contenders: list[Contender] = []
     left_out: list[LeftOut] = []
     for spec in specs:
@@ -188,6 +176,21 @@ def compare_backends(
         ceiling=ceiling,
         contenders=tuple(contenders),
         left_out=tuple(left_out),
+    )
+
+
+def _spec(
+    settings: CompareSettings, backend: BackendName, corpus: Corpus, directory: Path
+) -> TrialSpec:
+    return timed_spec(
+        settings,
+        corpus,
+        directory,
+        trial_id=backend,
+        config=settings.config,
+        backend=backend,
+        compile=settings.compile and backend == "torch",
+        limits=settings.limits,
     )
 
 

@@ -90,18 +90,7 @@ def sweep(
         longest_seq_len=max(cell.seq_len for cell in missing),
     )
     limits = Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib, reserve_gib=reserve_gib)
-    specs = [
-        timed_spec(
-            settings,
-            corpus,
-            directory,
-            trial_id=f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
-            config=settings.config(cell),
-            backend=settings.backend,
-            limits=limits,
-        )
-        for cell in missing
-    ]
+    specs = [_spec(settings, cell, corpus, directory, limits) for cell in missing]
     for cell, spec in zip(missing, specs, strict=True):
         watcher(cell)
         why = None if memory is None else why_beyond(spec.gpt, memory, points.points)
@@ -131,6 +120,20 @@ def why_beyond(
     return (
         f"{predicted_gib:.1f} GiB are predicted and {memory.limit_gib:.1f} are available; not "
         "run, since a machine whose GPU shares its memory may hang"
+    )
+
+
+def _spec(
+    settings: EnvelopeSettings, cell: Cell, corpus: Corpus, directory: Path, limits: Limits
+) -> TrialSpec:
+    return timed_spec(
+        settings,
+        corpus,
+        directory,
+        trial_id=f"{cell.precision}-b{cell.batch_size}-s{cell.seq_len}",
+        config=settings.config(cell),
+        backend=settings.backend,
+        limits=limits,
     )
 
 

@@ -70,7 +70,7 @@ each thread."""
 _KERNEL = ("/proc/modules", "/proc/sys/vm/mmap_min_addr", "/sys")
 _DRIVER_FILES = "proc/driver/nvidia*"
 _DEVICES = ("nvidia*", "nvhost*", "nvmap", "nvgpu", "dxg", "dri")
-"""What CUDA's driver library reads, and the nodes that it opens, maps and controls."""
+"""Paths that CUDA's driver library reads, and nodes that it opens, maps and controls."""
 
 
 @dataclass(frozen=True, slots=True)
