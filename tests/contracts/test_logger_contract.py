@@ -14,7 +14,8 @@ from agent.loggers.background import LogTarget
 from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialPoint
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
-from trainer.spec import CurvePoint, TrialSpec
+from tests.support.trials import trial_spec
+from trainer.spec import CurvePoint
 from trajectory.rows import Decision
 
 pytestmark = [
@@ -30,20 +31,10 @@ POINTS = [
 ]
 
 
-def spec(number: int) -> TrialSpec:
-    return TrialSpec(
-        trial_id=f"t{number:06d}",
-        config=CONFIG,
-        seed=0,
-        corpus_dir="/corpus",
-        corpus_sha256="0" * 64,
-    )
-
-
 def night(first: int = 1) -> Iterator[RunEvent]:
     """Yield a baseline, an iteration that was kept, a failed trial and a resumed one."""
     for number, result in ((first, ok(3.5)), (first + 1, ok(3.4)), (first + 2, failed())):
-        yield TrialBegan(spec(number), "candidate")
+        yield TrialBegan(trial_spec(trial_id=f"t{number:06d}", config=CONFIG), "candidate")
         for point in POINTS:
             yield TrialPoint(f"t{number:06d}", point)
         yield trial(number, CONFIG, 0, result)

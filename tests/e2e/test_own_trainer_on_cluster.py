@@ -16,12 +16,6 @@ from tests.support.ray_clusters import LocalCluster
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def node_dir(cluster: LocalCluster) -> Path:
-    """Return the folder in which both nodes keep received files; real nodes have one each."""
-    return cluster.data_dir
-
-
 def on(cluster: LocalCluster) -> tuple[str, ...]:
     return (f"--executor=ray:{cluster.address}", "--lanes=2", "--threads=1", "--no-confirm")
 
@@ -40,7 +34,7 @@ CALLED = (
 
 
 def test_a_function_of_a_script_trains_on_nodes_and_scores_as_by_hand(
-    cluster: LocalCluster, node_dir: Path, tmp_path: Path
+    cluster: LocalCluster, tmp_path: Path
 ) -> None:
     own = Own(tmp_path)
     script(own.checkout, CALLED)
@@ -53,7 +47,7 @@ def test_a_function_of_a_script_trains_on_nodes_and_scores_as_by_hand(
     menu = own.checkout / "own.toml"
     more = 'reads = ["big"]\nmain = "main"\npreload = ["wave"]\nunit = '
     menu.write_text(menu.read_text().replace("unit = ", more, 1))
-    scripts = node_dir / "node" / "scripts"
+    scripts = cluster.data_dir / "node" / "scripts"  # of both nodes; real ones have one each
     before = set(scripts.iterdir()) if scripts.exists() else set()
     assert json.loads(own("doctor", "--json", "--menu=own.toml", on(cluster)[0]))["ready"]
     own.loop(4, *on(cluster))
@@ -113,22 +107,23 @@ print("ATTACKED", os.getcwd())
 
 
 def test_a_script_that_writes_elsewhere_on_its_node_fails_to(
-    cluster: LocalCluster, node_dir: Path, tmp_path: Path
+    cluster: LocalCluster, tmp_path: Path
 ) -> None:
     own = Own(tmp_path)
-    other = node_dir / "node" / "scripts" / "other"
+    scripts = cluster.data_dir / "node" / "scripts"
+    other = scripts / "other"
     script(other, "precious", "secret.txt")
     script(own.checkout, "KEY=precious", ".env")
-    targets = [str(path) for path in (node_dir, own.home, Path.home(), Path("/tmp"))]
+    targets = [str(path) for path in (cluster.data_dir, own.home, Path.home(), Path("/tmp"))]
     secrets = [str(other / "secret.txt"), str(own.checkout / ".env"), str(own.checkout / "data.py")]
     script(own.checkout, TRAIN + ATTACK.format(targets=targets, secrets=secrets))
     own.loop(0, *on(cluster))
     for trial in trials_of(own):
         assert trial["result"]["status"] == "scored", trial
         log = (own.campaign / "trials" / trial["trial_id"] / "trainer.log").read_text()
-        assert f"ATTACKED {node_dir}" in log
+        assert f"ATTACKED {cluster.data_dir}" in log
         assert "READ" not in log
         wrote = [line for line in log.splitlines() if line.startswith("WROTE")]
         assert [line for line in wrote if trial["trial_id"] not in line] == []
-    for place in (own.home, node_dir / "node" / "scripts"):
+    for place in (own.home, scripts):
         assert not list(place.rglob("attack"))

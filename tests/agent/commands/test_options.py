@@ -70,17 +70,15 @@ def test_what_it_cannot_be_is_a_usage_error(word: str) -> None:
     assert run(whole, word)[0] == 2
 
 
-class Needy(Frozen):
-    name: str = Field(description="Whose.")
-
-
-@takes(Needy)
-def needy(*, asked: Needy) -> None:
-    print(asked.name)
-
-
 def test_what_has_no_default_must_be_given() -> None:
-    assert run(needy, "--name=mine") == (0, "mine\n")
+    class Needy(Frozen):
+        name: str = Field(description="Whose.")
+
+    @takes(Needy)
+    def needy(*, asked: Frozen) -> None:
+        print(asked)
+
+    assert run(needy, "--name=mine") == (0, f"{Needy(name='mine')}\n")
     assert run(needy)[0] == 2
 
 

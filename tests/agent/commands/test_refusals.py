@@ -55,9 +55,19 @@ def test_a_bad_environment_variable_is_named(toy: Toy) -> None:
     assert "ftp//nonsense" in done.stderr
 
 
+USAGE = {
+    "loop": ("--iters=x", "--lanes=0"),
+    "top": ("--k=0",),
+    "nothing": ("",),
+    "envelope": ("--batch=2,x", "--batch=0", "--seq=-1", "--precision=fp4", "--steps=0"),
+    "compare": ("--backends=torch,jax", "--steps=0", "--batch=0"),
+}
+
+
 def test_bad_usage_exits_two(toy: Toy) -> None:
-    for words in (("loop", "--iters=x"), ("loop", "--lanes=0"), ("top", "--k=0"), ("nothing",)):
-        assert run_here(words, toy.home, toy.environment).returncode == 2
+    for command, options in USAGE.items():
+        for option in options:
+            assert run_here((command, option), toy.home, toy.environment).returncode == 2, option
 
 
 def test_it_says_its_version(toy: Toy) -> None:

@@ -206,43 +206,32 @@ def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(
         assert list((directory / "in_flight").iterdir()) == []
 
 
-def test_the_environment_is_read_once_a_campaign(
+def test_the_environment_is_read_once_and_a_commands_trials_may_keep_compiled_code(
     tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading it once per trial took a third of a simulated campaign's time."""
-    menu = load_menu("cpu-tiny")
-    settings = new_settings(menu, "cpu-tiny", {})
-    monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "3")
-    with Campaign(tmp_path / "c", settings, menu, corpus, sandbox="none") as campaign:
-        monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "no number")
-        assert campaign.trial_spec(menu.baseline, 1).limits.reserve_gib == 3
-
-
-def test_trials_of_a_command_keep_compiled_code_in_the_campaign(
-    tmp_path: Path, corpus: Corpus
-) -> None:
-    """Its script may compile, unlike the built-in trainer on a CPU."""
+    """Reading it once per trial took a third of a simulated campaign's time. The built-in trainer
+    compiles nothing on a CPU."""
     gpt, own = load_menu("cpu-tiny"), parse_menu(OWN_MENU, "own")
+    monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "3")
     settings = new_settings(gpt, "cpu-tiny", {})
     with Campaign(tmp_path / "c", settings, gpt, corpus, sandbox="none") as campaign:
-        assert campaign.trial_spec(gpt.baseline, 1).compile_cache is None
+        monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "no number")
+        spec = campaign.trial_spec(gpt.baseline, 1)
+    monkeypatch.delenv("AUTORESEARCH_MEMORY_RESERVE_GIB")
+    assert (spec.limits.reserve_gib, spec.compile_cache) == (3, None)
     (tmp_path / "train.py").touch()
+    settings, place = new_settings(own, "own", {}), tmp_path / "own"
     command = command_of(known(own.trainer), tmp_path)
-    settings = new_settings(own, "own", {})
-    with Campaign(
-        tmp_path / "own", settings, own, None, sandbox="none", command=command
-    ) as campaign:
+    with Campaign(place, settings, own, None, sandbox="none", command=command) as campaign:
         spec = campaign.trial_spec(own.baseline, 1)
-    assert spec.compile_cache == spec.code_cache == str(tmp_path / "own" / COMPILED_DIR)
+    assert spec.compile_cache == spec.code_cache == str(place / COMPILED_DIR)
 
 
 def test_any_path_that_can_be_written_is_read_back(tmp_path: Path) -> None:
-    path = tmp_path / "campaign.toml"
-    menu = load_menu("cpu-tiny")
     source = 'toy \N{GRINNING FACE} \x7f "quoted" \\ é.toml'
-    settings = new_settings(menu, source, {})
-    path.write_text(settings.to_toml(), "utf-8")
-    assert CampaignSettings.from_toml(path) == settings
+    settings = new_settings(load_menu("cpu-tiny"), source, {})
+    (tmp_path / "campaign.toml").write_text(settings.to_toml(), "utf-8")
+    assert CampaignSettings.from_toml(tmp_path / "campaign.toml") == settings
 
 
 @pytest.mark.parametrize(

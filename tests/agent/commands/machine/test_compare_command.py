@@ -61,8 +61,3 @@ def test_what_cannot_be_compared_is_refused(
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.output
     assert not (tmp_path / "runs").exists(), "nothing is half-written"
-
-
-@pytest.mark.parametrize("arguments", [("--backends=torch,jax",), ("--steps=0",), ("--batch=0",)])
-def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).exit_code == 2

@@ -71,14 +71,6 @@ def test_a_sweep_measures_and_resumes(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--batch=2,x",), ("--batch=0",), ("--seq=-1",), ("--precision=fp4",), ("--steps=0",)],
-)
-def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).exit_code == 2
-
-
-@pytest.mark.parametrize(
     ("arguments", "kind"),
     [
         (("--steps=5", "--warmup=5"), SettingsError),

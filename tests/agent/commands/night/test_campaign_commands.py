@@ -2,17 +2,13 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from autoresearch.layout import IN_FLIGHT_DIR
-from tests.support.campaigns import COMMAND, Toy, installed
-from tests.support.places import ROOT
+from tests.support.campaigns import COMMAND, installed
 from tests.trajectory.live.server import append, simulated, write_campaign
 from trajectory.lock import CampaignLock, lock_state
 from trajectory.rows import EventRow, IterationRow
@@ -80,35 +76,6 @@ def test_watching_ends_when_no_campaign_runs_any_more(tmp_path: Path) -> None:
     assert running["state"] == "running"
     assert json.loads(last)[0]["state"] == "at rest"
     assert watching.returncode == 3
-
-
-DEMO = ROOT / "docs" / "demo" / "trajectory.jsonl"
-
-
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    toy = Toy(tmp_path)
-    toy.campaign.mkdir(parents=True)
-    shutil.copy(DEMO, toy.campaign)
-    return toy
-
-
-def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
-    journal = toy.campaign / "trajectory.jsonl"
-    rows = [json.loads(line) for line in journal.read_text().splitlines()]
-    first = json.loads(toy.run("top", "--k=1", "--json", f"--campaign={toy.campaign}").stdout)
-    (best,) = first["configs"]
-    assert first["unranked"] == {"failed": 0, "same": 0}
-    for row in rows:
-        if row.get("iter") == best["iter"]:
-            last = row["trials"][-1]
-            last["result"] = {"status": "nonfinite", "message": "nan at step 7", "steps": 6}
-    journal.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = json.loads(toy.run("top", "--k=9", "--json", f"--campaign={toy.campaign}").stdout)
-    assert told["unranked"] == {"failed": 1, "same": 0}
-    assert best["config_hash"] not in {one["config_hash"] for one in told["configs"]}
-    said = " ".join(toy.run("top", "--k=3", f"--campaign={toy.campaign}").stdout.split())
-    assert "not ranked: 1 config that failed on one of the seeds" in said
 
 
 def propose(directory: Path, *words: str) -> tuple[int, Any]:
