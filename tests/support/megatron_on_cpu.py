@@ -26,18 +26,15 @@ from torch import Tensor, distributed
 from torch.overrides import TorchFunctionMode
 
 from autoresearch.values import Frozen
-from tests.support.configs import config
+from tests.support.gpts import CPU, VOCAB
 from trainer.backends import Backend
 from trainer.backends.megatron import MegatronBackend
-from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.corpus import open_corpus
 from trainer.spec import Config, TrialSpec
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.scoring import evaluate
 from trainer.training.train import train
 
-CPU = torch.device("cpu")
-VOCAB = 257
 ENTRY = "tests.support.megatron_on_cpu:run"
 MEASURED = "measured.json"
 
@@ -117,38 +114,10 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules["megatron.core.parallel_state"].destroy_model_parallel()
 
 
-def small(**changes: Any) -> Config:
-    """Return a tiny config in fp32, with these changes."""
-    tiny = {"n_layer": 2, "n_head": 4, "d_model": 32, "d_ff": 48, "batch_size": 4, "seq_len": 16}
-    return config(**{**tiny, "precision": "fp32", **changes})
-
-
 def build(recipe: Config, vocab_size: int = VOCAB) -> Any:
     """Return the backend's model."""
     torch.manual_seed(0)
     return MegatronBackend().build(recipe, vocab_size, CPU)
-
-
-def stirred(recipe: Config) -> TorchGPT:
-    """Return the reference with large random weights.
-
-    At the start attention is almost a mean and norms have unit gains, so errors would not show.
-    """
-    torch.manual_seed(4)
-    source = TorchBackend().build(recipe, VOCAB, CPU)
-    with torch.no_grad():
-        for name, parameter in source.named_parameters():
-            if parameter.dim() == 1:
-                parameter.uniform_(0.5, 1.5)
-            else:
-                parameter.mul_(20 if name.endswith("qkv_RD") else 5)
-    return source
-
-
-def batch(rows: int = 4, length: int = 16) -> tuple[Tensor, Tensor]:
-    """Return tokens and targets."""
-    stream_BT = torch.randint(VOCAB, (rows, length + 1), generator=torch.Generator().manual_seed(5))
-    return stream_BT[:, :-1], stream_BT[:, 1:]
 
 
 class Measured(Frozen):

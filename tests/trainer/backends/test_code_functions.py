@@ -11,14 +11,13 @@ import pytest
 import torch
 
 from autoresearch.errors import SpecError
-from tests.support import hostile
-from tests.support.configs import config
+from tests.support import gpts, hostile
 from tests.support.places import ROOT
 from tests.support.trials import trial_spec
 from trainer.backends import choose_backend
 from trainer.backends.coded import CodeFailed
 from trainer.backends.optimizer import optimizer_of
-from trainer.backends.torch_gpt import TorchGPT
+from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import SLOTS
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
@@ -32,22 +31,12 @@ VOCAB = 61
 
 
 def recipe(**changes: Any) -> Config:
-    small = {
-        "n_layer": 2,
-        "n_head": 2,
-        "d_model": 16,
-        "d_ff": 32,
-        "seq_len": 8,
-        "precision": "fp32",
-    }
-    return config(**{**small, **changes})
+    return gpts.recipe(**{"n_head": 2, "d_model": 16, "d_ff": 32, "seq_len": 8, **changes})
 
 
 def build(of: Config) -> TorchGPT:
     torch.manual_seed(1)
-    model = choose_backend("torch").build(of, VOCAB, CPU)
-    assert isinstance(model, TorchGPT)
-    return model
+    return TorchBackend().build(of, VOCAB, CPU)
 
 
 def after_steps(of: Config, steps: int = 3) -> tuple[list[float], torch.Tensor]:

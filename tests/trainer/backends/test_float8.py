@@ -7,10 +7,9 @@ from torch.nn import functional
 
 from autoresearch.errors import SpecError
 from tests.support.configs import config
+from tests.support.gpts import build
 from trainer.backends.products import check_capability, check_shapes, float8_linear
-from trainer.backends.torch_gpt import TorchBackend
 
-CPU = torch.device("cpu")
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 16, "batch_size": 4}
 
 
@@ -63,8 +62,7 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
     stream_BT = torch.randint(16, (4, 17), generator=torch.Generator().manual_seed(1))
     losses = {}
     for precision in ("bf16", "fp8"):
-        torch.manual_seed(0)
-        model = TorchBackend().build(config(**SHAPE, precision=precision), 257, CPU)
+        model = build(**SHAPE, precision=precision)
         sgd = torch.optim.SGD(model.parameters(), lr=0.2)  # at 0.5 training is chaotic, in bf16 too
         for _ in range(20):
             sgd.zero_grad()

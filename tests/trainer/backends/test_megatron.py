@@ -18,19 +18,10 @@ from autoresearch.errors import SpecError
 from tests.support import megatron_on_cpu
 from tests.support.configs import PAIRWISE
 from tests.support.corpora import write_corpus
-from tests.support.megatron_on_cpu import (
-    CPU,
-    QUIET,
-    VOCAB,
-    Measured,
-    batch,
-    build,
-    measure,
-    needs_megatron,
-    one_rank,
-    small,
-    stirred,
-)
+from tests.support.gpts import CPU, VOCAB, batch, stirred
+from tests.support.gpts import build as build_ours
+from tests.support.gpts import recipe as small
+from tests.support.megatron_on_cpu import QUIET, Measured, build, measure, needs_megatron, one_rank
 from tests.support.recipes import PARTS
 from tests.support.trials import trial_spec
 from trainer.backends import Backend
@@ -89,7 +80,7 @@ def test_the_same_weights_give_the_same_logits_scores_and_gradients(
     """They agree within 2e-5 of the largest logit and 1e-4 of each gradient's largest entry, in
     fp32."""
     recipe = small(**changes)
-    source, model = stirred(recipe), build(recipe)
+    source, model = stirred(build_ours(**changes)), build(recipe)
     with torch.no_grad():
         for name, weight in as_megatron(source).items():
             model.gpt.get_parameter(name).copy_(weight)
@@ -203,7 +194,7 @@ def test_filling_up_a_sequence_for_fp8_changes_no_score() -> None:
 
     filling = MegatronGPT(small(precision="fp8"), VOCAB, CPU, engine=False).eval()
     filling.gpt.load_state_dict(plain.gpt.state_dict())
-    tokens_BT, targets_BT = batch(2, 5)
+    tokens_BT, targets_BT = batch(rows=2, length=5)
     with torch.inference_mode():
         nll_BT = filling(tokens_BT, targets_BT)
         torch.testing.assert_close(nll_BT, plain(tokens_BT, targets_BT), rtol=5e-3, atol=0)

@@ -9,22 +9,12 @@ import torch
 from torch.nn import functional
 
 from agent.menu.files import load_menu
-from tests.support.configs import PAIRWISE, config
-from trainer.backends import blocks, choose_backend, products
+from tests.support.configs import PAIRWISE
+from tests.support.gpts import CPU, build
+from trainer.backends import blocks, products
 from trainer.backends.blocks import SHORT_SEQUENCE, attend
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.spec import gpt
-
-CPU = torch.device("cpu")
-
-
-def build(vocab_size: int = 257, **changes: object) -> TorchGPT:
-    """Return a model of a small config with these changes."""
-    torch.manual_seed(0)
-    small = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 16}
-    model = choose_backend("torch").build(config(**{**small, **changes}), vocab_size, CPU)
-    assert isinstance(model, TorchGPT)
-    return model
 
 
 @pytest.mark.parametrize("d_model", [64, 512])
@@ -33,17 +23,9 @@ def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
     activation: str, norm: str, positions: str, tied: bool, d_model: int
 ) -> None:
     """Source code is full of runs of spaces, which an untrained tied head predicts correctly."""
-    model = build(
-        d_model=d_model,
-        d_ff=2 * d_model,
-        n_head=4,
-        activation=activation,
-        norm=norm,
-        positions=positions,
-        tie_embeddings=tied,
-        precision="fp32",
-        seq_len=128,
-    )
+    parts = {"activation": activation, "norm": norm, "positions": positions}
+    shape = {"d_model": d_model, "d_ff": 2 * d_model, "seq_len": 128}
+    model = build(tie_embeddings=tied, **parts, **shape)
     source = inspect.getsource(argparse).encode()[: 16 * 129]
     text_BT = torch.tensor(list(source)).view(16, 129)
     with torch.no_grad():
@@ -91,7 +73,7 @@ def written_out(grouped: TorchGPT) -> TorchGPT:
 def test_grouped_queries_share_their_keys_and_values(
     n_kv_head: int, positions: str, precision: str, tolerance: float
 ) -> None:
-    grouped = build(n_head=4, n_kv_head=n_kv_head, positions=positions, precision=precision)
+    grouped = build(n_kv_head=n_kv_head, positions=positions, precision=precision)
     with torch.no_grad():
         for block in grouped.blocks:
             block.qkv_RD.mul_(30)
@@ -153,7 +135,7 @@ def test_the_model_trains_alike_on_either_cpu(monkeypatch: pytest.MonkeyPatch) -
         for module in (products, blocks):
             monkeypatch.setattr(module, "cpu_multiplies_bf16", lambda: native)
         torch.manual_seed(0)
-        model = TorchBackend().build(config, 256, torch.device("cpu"))
+        model = TorchBackend().build(config, 256, CPU)
         tokens = torch.randint(0, 256, (2, 33))
         loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()

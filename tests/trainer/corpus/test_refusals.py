@@ -106,6 +106,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
 """Sources, each with the place, the number or the field that its refusal names."""
 
 
+def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_it_is_refused_and_nothing_is_left(case: str, tmp_path: Path) -> None:
     make, named = REFUSED[case]
@@ -172,12 +177,7 @@ def test_a_disk_that_refuses_half_way_leaves_nothing(tmp_path: Path) -> None:
         "except MachineryError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder), str(tmp_path / "cache")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(code, folder, tmp_path / "cache")
     assert "cannot write a corpus under" in done.stdout, done.stderr
     assert "File too large" in done.stdout
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [".lock"]
@@ -195,10 +195,7 @@ def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
         "sys.modules[sys.argv[1]] = None\n"
         "prepare([sys.argv[2]], cache_dir=Path(sys.argv[3]))\n"
     )
-    arguments = [module, str(source), str(tmp_path / "cache")]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
+    done = run_python(code, module, source, tmp_path / "cache")
     last_line = done.stderr.strip().splitlines()[-1]
     assert f"run: pip install 'autoresearch[{extra}]'" in last_line
     assert "CorpusError" in last_line
@@ -244,9 +241,7 @@ def test_a_parquet_bomb_whose_footer_lies_is_refused(tmp_path: Path) -> None:
     assert column.total_uncompressed_size == 1000
     # In a process of its own: this one keeps the memory that it took to write the text.
     code = "from trainer.corpus import records\nrecords.PARQUET_SPARE = 32 << 20\n" + PEAK
-    done = subprocess.run(
-        [sys.executable, "-c", code, bomb], capture_output=True, text=True, check=False
-    )
+    done = run_python(code, bomb)
     assert "CorpusError" in done.stderr.splitlines()[-1]
 
 
@@ -269,10 +264,7 @@ def test_a_long_text_that_many_rows_repeat_is_held_a_few_times(
     repeats = tmp_path / "repeats.parquet"
     write_rows(repeats, text, rows=rows)
     assert repeats.stat().st_size < 32 << 20
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, repeats], capture_output=True, text=True, check=True
-    )
-    read, growth_mib = done.stdout.split()
+    read, growth_mib = run_python(PEAK, repeats).stdout.split()
     assert int(read) == rows
     assert float(growth_mib) < most_mib
 

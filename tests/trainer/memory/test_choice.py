@@ -14,8 +14,7 @@ def test_the_rail_refuses_what_would_be_killed_beside_a_neighbor() -> None:
         return choose_memory(vocab_size=300, backend="torch", device="cpu", places=places)
 
     alone, beside = rail(1), rail(8)
-    assert alone.model is not None
-    assert beside.model is not None
+    assert alone.model and beside.model
     assert beside.model.limit_gib == pytest.approx(alone.model.limit_gib / 8)
     assert "shared by 8" in beside.description
     assert "shared" not in alone.description
@@ -45,25 +44,18 @@ def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(means: int) -> None:
         choose_memory(vocab_size=GB10_VOCAB, backend="torch", device="cpu", average=average).model
         for average in (False, True)
     )
-    assert plain is not None
-    assert one is not None
+    assert plain and one and one.means == 1
     averaging = replace(one, means=means)
-    if means == 1:
-        assert averaging == one
     more_gib = averaging.predict_gib(gb10_base()) - plain.predict_gib(gb10_base())
     assert more_gib * 2**30 == pytest.approx(4 * means * parameter_count(gb10_base(), GB10_VOCAB))
     assert averaging.limit_gib == plain.limit_gib
 
 
-def test_compiling_changes_nothing_on_a_cpu() -> None:
-    chosen = [
-        choose_memory(vocab_size=300, backend="torch", device="cpu", compile=compiles).model
-        for compiles in (False, True)
-    ]
-    assert len({model and model.predict_gib(gb10_base()) for model in chosen}) == 1
-
-
-def test_a_trials_own_limit_bounds_a_cpu() -> None:
-    chosen = choose_memory(vocab_size=300, backend="torch", device="cpu", trial_limit_gib=0.5)
-    assert chosen.model is not None
-    assert chosen.model.limit_gib == 0.5
+def test_compiling_changes_nothing_on_a_cpu_and_a_trials_own_limit_bounds_it() -> None:
+    plain, compiled, bounded = (
+        choose_memory(vocab_size=300, backend="torch", device="cpu", **how).model
+        for how in ({}, {"compile": True}, {"trial_limit_gib": 0.5})
+    )
+    assert plain and compiled and bounded
+    assert plain.predict_gib(gb10_base()) == compiled.predict_gib(gb10_base())
+    assert bounded.limit_gib == 0.5

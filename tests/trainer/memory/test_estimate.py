@@ -73,7 +73,7 @@ def model_of(vocab_size: int = 257, device: str = "cuda", backend: str = "torch"
     return AnalyticMemory(vocab_size=vocab_size, backend=backend, device=device, limit_gib=1.0)
 
 
-@pytest.mark.parametrize("changes", ({}, *PARTS), ids=str)
+@pytest.mark.parametrize("changes", ({}, {"n_kv_head": 1}, *PARTS), ids=str)
 def test_gains_and_gates_are_counted(changes: dict[str, Any]) -> None:
     shape = config(n_layer=2, d_model=32, **changes)
     model = TorchGPT(shape, 300, torch.device("meta"))
@@ -166,14 +166,10 @@ def test_a_function_of_the_scores_needs_what_a_trial_with_one_takes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("n_kv_head", [1, 2, 4])
-def test_grouped_keys_and_values_are_fewer_parameters_and_activations(n_kv_head: int) -> None:
-    shape, whole = config(n_kv_head=n_kv_head), config()
-    with torch.device("meta"):
-        model = TorchGPT(shape, 300, torch.device("meta"))
-    assert parameter_count(shape, 300) == sum(p.numel() for p in model.parameters())
-    whole_parts, parts = (written_out(one, 257, on_cpu=False) for one in (whole, shape))
-    spared = whole_parts.per_token_bytes - parts.per_token_bytes
-    assert spared == shape.n_layer * 4 * 128 * (1 - n_kv_head / 4)
+def test_grouped_keys_and_values_are_fewer_activations(n_kv_head: int) -> None:
+    whole, grouped = config(), config(n_kv_head=n_kv_head)
+    parts = [written_out(one, 257, on_cpu=False).per_token_bytes for one in (whole, grouped)]
+    assert parts[0] - parts[1] == whole.n_layer * 4 * 128 * (1 - n_kv_head / 4)
 
 
 def test_on_a_cpu_the_torch_backend_holds_the_logits_of_one_chunk() -> None:
@@ -184,31 +180,22 @@ def test_on_a_cpu_the_torch_backend_holds_the_logits_of_one_chunk() -> None:
     assert parts.fixed_bytes == parts_longer.fixed_bytes, "both of 2,048 tokens a chunk"
 
 
-def test_a_backend_that_does_not_exist_is_named() -> None:
+def test_a_backend_or_device_that_does_not_exist_is_named() -> None:
     with pytest.raises(SpecError):
         model_of(backend="jax")
+    if not torch.cuda.is_available():
+        with pytest.raises(SpecError):
+            device_limit("cuda:0")
 
 
-def test_the_limit_of_a_cpu_is_the_machines_unless_the_trial_has_a_smaller_one() -> None:
+def test_the_limit_of_a_cpu_is_its_share_of_the_machine_or_the_trials_smaller_one() -> None:
     machine = device_limit("cpu")
     assert 0 < machine.gib <= psutil.virtual_memory().total / 2**30
-    trial = device_limit("cpu", 0.25)
-    assert (trial.gib, trial.source) == (0.25, "trial")
-    assert device_limit("cpu", 1e6) == machine
-
-
-def test_trials_side_by_side_on_a_cpu_share_its_memory() -> None:
-    machine = device_limit("cpu")
     each = device_limit("cpu", places=4)
     assert (each.gib, each.source) == (machine.gib / 4, machine.source)
-    least = each.gib / 2
-    assert device_limit("cpu", least, places=4).gib == least, "the trial's own is each trial's"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
-def test_a_gpu_that_is_not_there_is_a_sentence() -> None:
-    with pytest.raises(SpecError):
-        device_limit("cuda:0")
+    trial = device_limit("cpu", each.gib / 2, places=4)
+    assert (trial.gib, trial.source) == (each.gib / 2, "trial"), "the trial's own is each trial's"
+    assert device_limit("cpu", 1e6) == machine
 
 
 PRETENDED_TORCH = """

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,69 +72,54 @@ def test_energy_is_the_sum_by_hand(
     assert found == (None if joules is None else pytest.approx(joules * J))
 
 
-readings = st.lists(
-    st.tuples(
-        st.floats(0.1, 5),
-        st.floats(0, 1000),
-        st.none() | st.floats(0, 1e6),
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 5), st.floats(0, 1000), st.none() | st.floats(0, 1e6)),
+        min_size=2,
+        max_size=12,
     ),
-    min_size=2,
-    max_size=12,
+    st.floats(0, 1),
+    st.floats(0, 1),
 )
-
-
-@given(readings, st.floats(0, 1), st.floats(0, 1))
 def test_parts_of_an_interval_add_up(
     steps: list[tuple[float, float, float | None]], one: float, other: float
 ) -> None:
-    at_s = 0.0
-    samples = []
-    for length_s, power_w, counter_j in steps:
-        at_s += length_s
-        samples.append((at_s, power_w, counter_j))
-    made = samples_of(*samples)
-    begin, end = samples[0][0], samples[-1][0]
+    times = list(itertools.accumulate(length_s for length_s, _, _ in steps))
+    made = samples_of(*((at_s, *step[1:]) for at_s, step in zip(times, steps, strict=True)))
+    begin, end = times[0], times[-1]
     # Rounding may lead an ulp beyond the end.
     first, second = sorted(min(begin + share * (end - begin), end) for share in (one, other))
-    ends = ((begin, first), (first, second), (second, end))
-    parts = [watt_hours(made, *both, reach_s=REACH_S) for both in ends]
-    whole = watt_hours(made, begin, end, reach_s=REACH_S)
-    assert whole is not None
-    assert sum(part for part in parts if part is not None) == pytest.approx(whole, abs=1e-6)
-    assert all(part is not None and part >= 0 for part in parts)
+    ends = ((begin, first), (first, second), (second, end), (begin, end))
+    *parts, whole = (watt_hours(made, *both, reach_s=REACH_S) or 0.0 for both in ends)
+    assert sum(parts) == pytest.approx(whole, abs=1e-6)
+    assert watt_hours(made, begin, end, reach_s=REACH_S) is not None
+    assert min(parts) >= 0
 
 
 def test_means_are_over_time_not_over_samples() -> None:
     readings = ((0, 100), (8, 100), (8.1, 100), (8.2, 100), (10.2, 300))
     power = summarize([[sample(at_s, power_w=watts) for at_s, watts in readings]], 0.13).power_w
     assert power is not None
-    assert power.mean == pytest.approx((8.2 * 100 + 2 * 200) / 10.2)
-    assert power.peak == 300
+    assert (power.mean, power.peak) == (pytest.approx((8.2 * 100 + 2 * 200) / 10.2), 300)
 
 
 def test_sessions_add_up_and_the_time_between_them_does_not() -> None:
     sessions = [
-        [
-            sample(0, power_w=3600, energy_mj=9_000_000),
-            sample(10, power_w=3600, energy_mj=9_040_000),
-        ],
-        [sample(0, power_w=1800, energy_mj=5), sample(30, power_w=1800)],
+        samples_of((0, 3600, 9000), (10, 3600, 9040)),
+        samples_of((0, 1800, 0.005), (30, 1800, None)),
     ]
     summary = summarize(sessions, 0.2)
-    assert summary.samples == 4
-    assert summary.sampled_s == 40
+    assert (summary.samples, summary.sampled_s) == (4, 40)
     assert summary.kwh == pytest.approx((40 + 54_000) / 3.6e6)
     assert summary.energy_source == "counter and power"
     assert summary.power_w is not None
     assert summary.power_w.mean == pytest.approx((10 * 3600 + 30 * 1800) / 40)
-    assert summary.power_w.peak == 3600
 
 
 def test_the_cost_shows_its_formula() -> None:
     summary = summarize([[sample(0, power_w=54.0), sample(73.4 * 60, power_w=54.0)]], 0.13)
     assert summary.kwh == pytest.approx(0.06606)
     assert summary.cost_usd == pytest.approx(0.0085878)
-    assert summary.formula == "0.066 kWh × $0.13/kWh = $0.01"
     assert summary.lines() == (
         "power 54.0 mean, 54.0 peak W",
         "energy (GPU, by power) 0.066 kWh × $0.13/kWh = $0.01",
@@ -146,10 +132,9 @@ def test_throttling_is_a_share_of_the_time_and_idleness_is_none() -> None:
         sample(6, throttle_reasons=("gpu_idle",)),
         sample(8, throttle_reasons=("sw_power_cap", "hw_thermal_slowdown")),
     ]
-    assert summarize([session], 0).throttled == {
-        "hw_thermal_slowdown": pytest.approx(0.25),
-        "sw_power_cap": pytest.approx(0.25),
-    }
+    share = pytest.approx(0.25)
+    throttled = {"hw_thermal_slowdown": share, "sw_power_cap": share}
+    assert summarize([session], 0).throttled == throttled
 
 
 def test_one_sample_is_its_own_mean_and_no_energy() -> None:
@@ -186,10 +171,6 @@ def write(path: Path, *samples: Sample) -> None:
         file.append(sample, sample.monotonic_s)
 
 
-def read(path: Path) -> list[Sample]:
-    return list(itertools.chain.from_iterable(TelemetryFile(path).sessions))
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "telemetry.csv"
@@ -215,50 +196,44 @@ def test_a_time_that_is_no_later_begins_a_session(path: Path) -> None:
     assert TelemetryFile(path).sessions == [[FULL, BARE], [FULL, QUIET], [FULL]]
 
 
-@pytest.mark.parametrize("kept_bytes", [1, 20, 40])
-def test_a_torn_last_line_is_cut_away(path: Path, kept_bytes: int) -> None:
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda _: b"",
+    "a torn header": lambda _: b"at,elapsed",
+    "a tail of zeros": lambda whole: whole + b"\0" * 512,
+    "zeros in a line": lambda whole: whole + LINE.replace(b"2.000", b"2.\0\0\0"),
+    "a word for a number": lambda whole: whole + LINE.replace(b"2.000", b"four"),
+    **{
+        f"torn after {kept}": lambda whole, kept=kept: whole + LINE[:kept]  # type: ignore[misc]
+        for kept in (1, 20, 40)
+    },
+    **{
+        repr(line): lambda whole, line=line: whole + line + b"\n"  # type: ignore[misc]
+        for line in (
+            *(b"2026-01", b"a,nan,,,,,,,,,", b"a,inf,,,,,,,,,"),
+            *(b"a,1,,,,,,,,,,12", b",,,,,,,,,,"),
+        )
+    },
+}
+LINE = b"2026-01-02T03:04:07.678+00:00,2.000,,55.800,,,,,,,\n"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_line_is_left_out_and_the_next_session_follows(path: Path, damage: str) -> None:
     write(path, FULL)
     whole = path.read_bytes()
-    write(path, BARE)
-    torn = path.read_bytes()[: len(whole) + kept_bytes]
-    path.write_bytes(torn)
+    path.write_bytes(DAMAGES[damage](whole))
     write(path, QUIET)
-    assert path.read_bytes().startswith(whole)
-    assert read(path) == [FULL, QUIET]
-
-
-def test_a_torn_header_and_a_tail_of_zeros_are_mended(path: Path) -> None:
-    path.write_bytes(b"at,elapsed")
-    write(path, FULL)
-    path.write_bytes(path.read_bytes() + b"\0" * 512)
-    write(path, BARE)
-    assert read(path) == [FULL, BARE]
-
-
-def test_a_damaged_line_is_left_out(path: Path) -> None:
-    write(path, FULL, BARE, QUIET)
-    path.write_bytes(path.read_bytes().replace(b"2.000,,55.800", b"2.\0\0\0,,55.800"))
-    assert read(path) == [FULL, QUIET]
-    path.write_bytes(path.read_bytes().replace(b"4.000,", b"four,"))
-    assert read(path) == [FULL]
-
-
-@pytest.mark.parametrize(
-    "damaged", [b"2026-01", b"a,nan,,,,,,,,,", b"a,inf,,,,,,,,,", b"a,1,,,,,,,,,,12", b",,,,,,,,,,"]
-)
-def test_a_damaged_line_between_whole_ones_is_left_out(path: Path, damaged: bytes) -> None:
-    TelemetryFile(path)
-    path.write_bytes(path.read_bytes() + damaged + b"\n")
-    write(path, FULL)
-    path.write_bytes(path.read_bytes() + damaged + b"\n")
-    assert TelemetryFile(path).sessions == [[FULL]]
+    keeps = path.read_bytes().startswith(whole)
+    read = list(itertools.chain.from_iterable(TelemetryFile(path).sessions))
+    assert read == ([FULL, QUIET] if keeps else [QUIET])
+    assert keeps == (damage not in {"nothing", "a torn header"})
 
 
 def test_another_versions_file_is_put_aside(path: Path) -> None:
     path.write_text("time,watts\n", "utf-8")
     write(path, FULL)
     assert path.with_name("telemetry.old.csv").read_text("utf-8") == "time,watts\n"
-    assert read(path) == [FULL]
+    assert TelemetryFile(path).sessions == [[FULL]]
 
 
 FILL = """
@@ -285,4 +260,4 @@ def test_a_line_that_finds_no_room_is_an_error_and_leaves_nothing(
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr.strip()) == (1, "OSError")
     assert path.stat().st_size == room
-    assert read(path) == [BARE]
+    assert TelemetryFile(path).sessions == [[BARE]]

@@ -95,8 +95,7 @@ def test_a_cooldown_changes_only_the_end(corpus: Corpus, tmp_path: Path) -> None
 def test_a_loss_that_is_not_finite_at_a_look_is_a_failure(corpus: Corpus, tmp_path: Path) -> None:
     spec = tiny_spec(corpus, {"lr": 1e30, "lr_warmup": 0}, checkpoints=(Checkpoint(step=1),))
     result = run_trial(spec, tmp_path)
-    assert isinstance(result, TrialFailed)
-    assert result.status == "nonfinite"
+    assert isinstance(result, TrialFailed) and result.status == "nonfinite"
 
 
 def grown(averaging: Averaging, steps: int) -> tuple[nn.Linear, RunningAverage]:

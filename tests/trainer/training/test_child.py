@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -99,21 +100,31 @@ TICK_S = 2 / os.sysconf("SC_CLK_TCK")
 """Twice the unit in which the kernel notes when a process began."""
 
 
-@pytest.mark.parametrize("steps", [30, 1])
-def test_diverging_is_a_result(corpus: Corpus, tmp_path: Path, steps: int) -> None:
-    """After a single step only the held-out loss shows it."""
-    recipe = {"lr": 1e38, "lr_warmup": 0, "grad_clip": 1e30}
-    result = run_trial(tiny_spec(corpus, recipe, budget=Budget(amount=steps)), tmp_path)
-    assert isinstance(result, TrialFailed)
-    assert result.status == "nonfinite"
-    assert result.steps == len((tmp_path / "curve.jsonl").read_text().splitlines())
+DIVERGING = {"lr": 1e38, "lr_warmup": 0, "grad_clip": 1e30}
 
 
-def test_pruning_is_a_result(corpus: Corpus, tmp_path: Path) -> None:
-    spec = tiny_spec(corpus, prune=PruneRule(at_step=3, window=2, max_loss=0.5))
-    result = run_trial(spec, tmp_path)
+@pytest.mark.parametrize(
+    ("recipe", "changes", "status", "steps"),
+    [
+        (DIVERGING, {"budget": Budget(amount=30)}, "nonfinite", None),
+        (DIVERGING, {"budget": Budget(amount=1)}, "nonfinite", 1),  # only the held-out loss is
+        ({}, {"prune": PruneRule(at_step=3, window=2, max_loss=0.5)}, "pruned", 3),
+    ],
+    ids=["diverges", "diverges in scoring", "pruned"],
+)
+def test_a_config_that_fails_is_a_result(
+    corpus: Corpus,
+    tmp_path: Path,
+    recipe: dict[str, Any],
+    changes: dict[str, Any],
+    status: str,
+    steps: int | None,
+) -> None:
+    result = run_trial(tiny_spec(corpus, recipe, **changes), tmp_path)
     assert isinstance(result, TrialFailed)
-    assert (result.status, result.steps) == ("pruned", 3)
+    assert result.status == status
+    done = len((tmp_path / "curve.jsonl").read_text().splitlines())
+    assert result.steps == (steps or done)
 
 
 def test_what_fails_in_the_first_step_is_no_evidence_and_its_traceback_is_in_the_log(
@@ -127,34 +138,35 @@ def test_what_fails_in_the_first_step_is_no_evidence_and_its_traceback_is_in_the
     assert "Traceback (most recent call last)" in capfd.readouterr().err
 
 
-def test_fp8_is_refused_before_anything_is_trained(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(SpecError):
-        run_trial(tiny_spec(corpus, {"precision": "fp8"}), tmp_path)
-    assert not (tmp_path / "curve.jsonl").exists()
-    assert not (tmp_path / "result.json").exists()
-
-
-def test_another_corpus_than_the_one_meant_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError):
-        run_trial(tiny_spec(corpus, corpus_sha256="0" * 64), tmp_path)
-    ruler = corpus.directory / "heldout.bin"
-    data = bytearray(ruler.read_bytes())
+def damage_heldout(corpus: Corpus) -> None:
+    path = corpus.directory / "heldout.bin"
+    data = bytearray(path.read_bytes())
     data[10] ^= 1
-    ruler.write_bytes(data)
-    with pytest.raises(CorpusError):
-        run_trial(tiny_spec(corpus), tmp_path)
-    assert not (tmp_path / "result.json").exists()
+    path.write_bytes(data)
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:99", "xla", "toaster"])
-def test_a_device_that_is_not_there_says_nothing_about_the_config(
-    corpus: Corpus, tmp_path: Path, device: str
+@pytest.mark.parametrize(
+    ("recipe", "changes", "error"),
+    [
+        ({"precision": "fp8"}, {}, SpecError),
+        ({}, {"corpus_sha256": "0" * 64}, CorpusError),
+        ({}, {}, CorpusError),  # the held-out tokens are damaged
+        *(({}, {"device": name}, MachineryError) for name in ("cuda:99", "xla", "toaster")),
+    ],
+    ids=str,
+)
+def test_what_is_no_fault_of_the_config_is_an_error_before_anything_is_trained(
+    corpus: Corpus,
+    tmp_path: Path,
+    recipe: dict[str, Any],
+    changes: dict[str, Any],
+    error: type[Exception],
 ) -> None:
-    if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(MachineryError):
-        run_trial(tiny_spec(corpus, device=device), tmp_path)
-    assert not (tmp_path / "result.json").exists()
+    if not recipe and not changes:
+        damage_heldout(corpus)
+    with pytest.raises(error):
+        run_trial(tiny_spec(corpus, recipe, **changes), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus"}
 
 
 def test_a_directory_that_cannot_be_written_says_nothing_about_the_config(

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from autoresearch.errors import CorpusError
-from tests.support.configs import config
 from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
-from trainer.backends import choose_backend
+from tests.support.gpts import build, stirred
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.training import scoring
 from trainer.training.schedule import Batches
@@ -38,26 +37,20 @@ def test_targets_are_the_next_tokens() -> None:
     assert torch.equal(tokens_BT[:, 0] + 7, tokens_BT[:, 7])
 
 
-def test_a_step_can_be_made_without_those_before_it() -> None:
-    whole = batches()
+def test_a_batch_depends_on_seed_and_step_alone() -> None:
+    whole = batches(seed=7)
     in_order = [whole(step)[0] for step in (1, 2, 3)]
-    assert torch.equal(batches()(3)[0], in_order[2])
-    assert not torch.equal(in_order[0], in_order[1])
-
-
-def test_the_seed_decides_and_nothing_global_does() -> None:
-    first = batches(seed=7)(1)[0]
     torch.manual_seed(123)
     np.random.seed(5)
-    assert torch.equal(batches(seed=7)(1)[0], first)
-    assert not torch.equal(batches(seed=8)(1)[0], first)
+    assert torch.equal(batches(seed=7)(3)[0], in_order[2])
+    assert not torch.equal(in_order[0], in_order[1])
+    assert not torch.equal(batches(seed=8)(1)[0], in_order[0])
 
 
 def test_a_smaller_batch_reads_the_text_of_a_larger_one() -> None:
-    large = batches(batch_size=8, seq_len=8)(5)[0]
-    small = batches(batch_size=4, seq_len=8)(5)[0]
-    assert torch.equal(large[:4], small)
-    longer = batches(batch_size=4, seq_len=16)(5)[0]
+    small = batches()(5)[0]
+    assert torch.equal(batches(batch_size=8)(5)[0][:4], small)
+    longer = batches(seq_len=16)(5)[0]
     # The same relative starts, in a split that has 8 fewer of them.
     assert (longer[:, 0] - small[:, 0]).abs().max() <= 8
 
@@ -76,14 +69,8 @@ def test_a_split_too_short_for_one_sequence_is_refused() -> None:
 
 
 def model_of(seq_len: int) -> TorchGPT:
-    torch.manual_seed(3)
-    small = config(n_layer=1, n_head=2, d_model=16, d_ff=32, seq_len=seq_len, precision="fp32")
-    model = choose_backend("torch").build(small, VOCAB_SIZE, torch.device("cpu"))
-    assert isinstance(model, TorchGPT)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(4)  # away from the uniform start, where every mistake looks alike
-    return model
+    """Return a model away from the uniform start, where every mistake looks alike."""
+    return stirred(build(n_layer=1, n_head=2, d_model=16, d_ff=32, seq_len=seq_len))
 
 
 @pytest.mark.parametrize("seq_len", [16, 37, 128])

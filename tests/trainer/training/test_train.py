@@ -2,6 +2,7 @@
 
 from collections import deque
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -23,56 +24,34 @@ def small(**changes: object) -> Config:
 
 
 class Run:
-    """One training run with all its output."""
+    """One training run with all its output: how it ended, and ``trained`` or ``stopped``."""
 
-    def __init__(
-        self,
-        recipe: Config,
-        budget: Budget | None = None,
-        horizon: int | None = 1000,
-        log_every: int = 1,
-        prune: PruneRule | None = None,
-    ) -> None:
+    trained: Trained
+    stopped: TrialStopped | None = None
+
+    def __init__(self, recipe: Config, budget: Budget | None = None, **options: Any) -> None:
         torch.manual_seed(1)
         self.model: nn.Module = choose_backend("torch").build(recipe, VOCAB_SIZE, CPU)
         self.points: list[CurvePoint] = []
-        self.trained: Trained | None = None
-        self.stopped: TrialStopped | None = None
-        batches = Batches(
-            byte_stream([prose(20_000)]),
-            seed=1,
-            batch_size=recipe.batch_size,
-            seq_len=recipe.seq_len,
-            device=CPU,
-        )
-        schedule = Schedule(recipe, budget or Budget(amount=12), horizon)
+        schedule = Schedule(recipe, budget or Budget(amount=12), 1000)
+        how = {"log_every": 1, "prune": None, **options}
         try:
             self.trained = train(
-                self.model,
-                batches,
-                schedule,
-                log_every=log_every,
-                prune=prune,
-                report=self.points.append,
+                self.model, batches_of(recipe), schedule, report=self.points.append, **how
             )
         except TrialStopped as stopped:
             self.stopped = stopped
 
 
-def done(run: Run) -> Trained:
-    assert run.trained is not None
-    return run.trained
-
-
-def stopped(run: Run) -> TrialStopped:
-    assert run.stopped is not None
-    return run.stopped
+def batches_of(recipe: Config, device: torch.device = CPU) -> Batches:
+    shape = {"batch_size": recipe.batch_size, "seq_len": recipe.seq_len}
+    return Batches(byte_stream([prose(20_000)]), seed=1, device=device, **shape)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_it_learns(precision: str) -> None:
     run = Run(small(lr=1e-2, precision=precision), Budget(amount=80))
-    trained = done(run)
+    trained = run.trained
     assert trained.train_loss_last < trained.train_loss_first - 1.0
     assert trained.steps == 80
     assert trained.tokens == 80 * 64
@@ -94,16 +73,14 @@ def test_the_curve_says_what_happened() -> None:
 
 def test_the_first_point_is_of_the_untrained_model() -> None:
     recipe = small()
-    run = Run(recipe)
     torch.manual_seed(1)
     model = choose_backend("torch").build(recipe, VOCAB_SIZE, CPU)
-    stream = byte_stream([prose(20_000)])
-    batch = Batches(stream, seed=1, batch_size=4, seq_len=16, device=CPU)(1)
-    loss = model(*batch)
+    loss = model(*batches_of(recipe)(1))
     loss.backward()
     norm = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm()
-    assert run.points[0].loss == pytest.approx(loss.item(), rel=1e-6)
-    assert run.points[0].grad_norm == pytest.approx(norm.item(), rel=1e-5)
+    first = Run(recipe).points[0]
+    assert first.loss == pytest.approx(loss.item(), rel=1e-6)
+    assert first.grad_norm == pytest.approx(norm.item(), rel=1e-5)
 
 
 def test_logging_less_often_keeps_the_first_and_the_last_step_and_changes_nothing() -> None:
@@ -112,39 +89,27 @@ def test_logging_less_often_keeps_the_first_and_the_last_step_and_changes_nothin
     assert [p.loss for p in rarely.points] == [often.points[i].loss for i in (0, 4, 9, 11)]
 
 
-def test_budgets_in_tokens_and_in_seconds() -> None:
-    by_tokens = Run(small(), Budget(unit="tokens", amount=64 * 3 + 1))
-    assert done(by_tokens).steps == 4
-    by_clock = done(Run(small(), Budget(unit="seconds", amount=0.3)))
+def test_a_budget_in_seconds() -> None:
+    by_clock = Run(small(), Budget(unit="seconds", amount=0.3)).trained
     assert by_clock.train_s >= 0.3
     assert by_clock.steps >= 1
 
 
 def test_a_diverging_run_stops_before_the_update_that_would_break_the_weights() -> None:
     run = Run(small(lr=1e38, lr_warmup=0, grad_clip=1e30), Budget(amount=30))
-    reason = stopped(run)
-    assert reason.status == "nonfinite"
-    assert reason.steps == len(run.points) < 30
-    assert "1e+38" in str(reason)
+    assert run.stopped is not None
+    assert (run.stopped.status, run.stopped.steps) == ("nonfinite", len(run.points))
+    assert len(run.points) < 30
     # Huge, but set by the last finite step: no NaN has reached them.
     assert not any(p.isnan().any() for p in run.model.parameters())
 
 
-def test_a_hopeless_run_is_pruned_at_its_step() -> None:
-    rule = PruneRule(at_step=5, window=3, max_loss=1.0)
-    reason = stopped(Run(small(), prune=rule, log_every=100))
-    assert reason.status == "pruned"
-    assert reason.steps == 5
-    window = [p.loss for p in Run(small()).points[2:5]]
-    assert f"{sum(window) / 3:.4g}" in str(reason)
-
-
-def test_a_hopeful_run_is_not_pruned() -> None:
-    losses = [p.loss for p in Run(small()).points]
-    bound = sum(losses[2:5]) / 3
-    spared = Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 1.0001))
-    assert done(spared).steps == 12
-    assert stopped(Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 0.9999)))
+@pytest.mark.parametrize(("share", "steps"), [(1.0001, None), (0.9999, 5)])
+def test_a_run_is_pruned_by_the_mean_of_its_window(share: float, steps: int | None) -> None:
+    bound = share * sum(p.loss for p in Run(small()).points[2:5]) / 3
+    rule = PruneRule(at_step=5, window=3, max_loss=bound)
+    stopped = Run(small(), prune=rule, log_every=100).stopped
+    assert (stopped and (stopped.status, stopped.steps)) == (steps and ("pruned", steps))
 
 
 # --- asynchronous devices -------------------------------------------------------------------------
@@ -188,7 +153,7 @@ def test_no_step_on_a_gpu_waits_for_it(precision: str) -> None:
     recipe = small(precision=precision)
     torch.manual_seed(1)
     model = choose_backend("torch").build(recipe, VOCAB_SIZE, device)
-    batches = Batches(byte_stream([prose(20_000)]), seed=1, batch_size=4, seq_len=16, device=device)
+    batches = batches_of(recipe, device)
     points: list[CurvePoint] = []
     # every operator that waits for the device is then an error
     torch.cuda.set_sync_debug_mode("error")
