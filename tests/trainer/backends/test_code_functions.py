@@ -15,7 +15,6 @@ from tests.support import gpts, hostile
 from tests.support.places import ROOT
 from tests.support.trials import trial_spec
 from trainer.backends import choose_backend
-from trainer.backends.coded import CodeFailed
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import SLOTS
@@ -136,25 +135,6 @@ def test_init_draws_the_blocks_matrices_by_seed() -> None:
     first, second = (build(drawn).get_parameter("blocks.0.qkv_RD") for _ in range(2))
     assert torch.equal(first, second)
     assert first.std().item() == pytest.approx(0.06, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("slot", "source"),
-    [
-        ("activation", "return x.to(torch.float64)"),
-        ("activation", "return x[..., :3]"),
-        ("update", "return param[:1]"),
-        ("update", "state.a = 3\nreturn param"),
-        ("update", "\n".join(f"state.a{i} = grad" for i in range(7)) + "\nreturn param"),
-        ("schedule", "return -1.0"),
-        ("schedule", "return 2.0 * math.inf"),
-        ("init", "return torch.ones(3)"),
-        ("aux_loss", "return logits"),
-    ],
-)
-def test_a_broken_contract_is_an_error_that_names_the_slot(slot: str, source: str) -> None:
-    with pytest.raises(CodeFailed, match=f"{slot}|state"):
-        after_steps(recipe(**{f"code.{slot}": source}), 1)
 
 
 def test_kernels_and_compilation_step_aside_for_the_forward_pass_alone() -> None:

@@ -13,7 +13,7 @@ from tests.support.configs import PAIRWISE
 from tests.support.gpts import CPU, build
 from trainer.backends import blocks, products
 from trainer.backends.blocks import SHORT_SEQUENCE, attend
-from trainer.backends.torch_gpt import TorchBackend, TorchGPT
+from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import gpt
 
 
@@ -48,45 +48,6 @@ def test_attention_in_bf16_is_attention(length: int) -> None:
         strict=True,
     ):
         torch.testing.assert_close(got, expected, rtol=0.1, atol=0.15)
-
-
-@torch.no_grad()
-def written_out(grouped: TorchGPT) -> TorchGPT:
-    """Return the same function without groups: keys and values repeated for each query head."""
-    config = grouped.config
-    whole = TorchGPT(config.model_copy(update={"n_kv_head": None}), 257, CPU)
-    each = config.n_head // config.kv_heads
-    for (name, theirs), mine in zip(whole.named_parameters(), grouped.parameters(), strict=True):
-        if name.endswith("qkv_RD"):
-            heads = mine.view(config.n_head + 2 * config.kv_heads, -1, config.d_model)
-            q, k, v = heads.split([config.n_head, config.kv_heads, config.kv_heads])
-            rows = (q, k.repeat_interleave(each, 0), v.repeat_interleave(each, 0))
-            theirs.copy_(torch.cat(rows).flatten(0, 1))
-        else:
-            theirs.copy_(mine)
-    return whole
-
-
-@pytest.mark.parametrize("n_kv_head", [1, 2, 4])
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 3e-2)])
-def test_grouped_queries_share_their_keys_and_values(
-    n_kv_head: int, positions: str, precision: str, tolerance: float
-) -> None:
-    grouped = build(n_kv_head=n_kv_head, positions=positions, precision=precision)
-    with torch.no_grad():
-        for block in grouped.blocks:
-            block.qkv_RD.mul_(30)
-    whole = written_out(grouped)
-    tokens_BT = torch.randint(257, (3, 16))
-    ours, theirs = grouped.logits(tokens_BT), whole.logits(tokens_BT)
-    assert ours.std() > 0.05
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * theirs.abs().max().item())
-    for model in (grouped, whole):
-        model(tokens_BT, tokens_BT.roll(-1, 1)).backward()
-    ours_out, theirs_out = (model.blocks[0].out_DD.grad for model in (grouped, whole))
-    largest = theirs_out.abs().max().item()
-    torch.testing.assert_close(ours_out, theirs_out, rtol=0, atol=tolerance * largest)
 
 
 HALF_ULP = 2.0**-8

@@ -59,6 +59,11 @@ BAD = {
         "state.m = torch.outer(grad.flatten(), grad.flatten())\nreturn param - lr * grad",
     ),
     "state that is no tensor": ("update", "state.m = 1.0\nreturn param - lr * grad"),
+    "seven states": (
+        "update",
+        "\n".join(f"state.a{i} = grad" for i in range(7)) + "\nreturn param - lr * grad",
+    ),
+    "rate below zero": ("schedule", "return -1.0"),
     "infinite loss": ("aux_loss", "return logits.exp().exp().sum() * 1e30"),
     "many losses": ("aux_loss", "return logits"),
     "slow": ("activation", "for i in range(60):\n    x = x + 0.001 * torch.sin(x)\nreturn x"),

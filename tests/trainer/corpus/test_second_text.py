@@ -12,7 +12,13 @@ from autoresearch.errors import CorpusError
 from tests.support.corpora import SEPARATOR_ID, byte_stream, prose, write_corpus
 from tests.support.texts import corpus_texts
 from trainer.corpus import Corpus, prepare
-from trainer.corpus.second_text import TIMES_HELDOUT, _parts, given_text, holdout_split
+from trainer.corpus.second_text import (
+    TIMES_HELDOUT,
+    FreshText,
+    _parts,
+    given_text,
+    holdout_split,
+)
 from trainer.corpus.store import is_intact
 from trainer.spec import MOST_PARTS
 
@@ -26,21 +32,26 @@ def corpus(tmp_path: Path) -> Corpus:
     return write_corpus(tmp_path / "corpus", train=documents(60))
 
 
+@pytest.fixture
+def text(corpus: Corpus) -> FreshText:
+    found = holdout_split(corpus)
+    assert found is not None
+    return found
+
+
 def test_the_last_documents_are_set_aside_and_nothing_on_disk_changes(corpus: Corpus) -> None:
     before = {path.name: path.read_bytes() for path in corpus.directory.iterdir()}
     text = holdout_split(corpus)
     assert text is not None and text.train_tokens is not None
     together = [*corpus.train[: text.train_tokens].tolist(), *text.tokens.tolist()]
     assert together == corpus.train.tolist()
-    assert text.tokens[0] == SEPARATOR_ID
-    told = byte_stream(documents(60)[-text.documents :])
-    assert text.tokens.tolist() == told.tolist()
+    assert text.tokens.tolist() == byte_stream(documents(60)[-text.documents :]).tolist()
     assert before == {path.name: path.read_bytes() for path in corpus.directory.iterdir()}
 
 
-def test_it_is_twice_the_held_out_text_and_a_tenth_of_the_split_at_most(corpus: Corpus) -> None:
-    text = holdout_split(corpus)
-    assert text is not None
+def test_it_is_twice_the_held_out_text_and_a_tenth_of_the_split_at_most(
+    corpus: Corpus, text: FreshText
+) -> None:
     size = sum(part.bytes for part in text.parts)
     longest = max(map(len, documents(60)))
     wanted = min(TIMES_HELDOUT * corpus.info.heldout_bytes, corpus.info.train_bytes // 10)
@@ -48,16 +59,12 @@ def test_it_is_twice_the_held_out_text_and_a_tenth_of_the_split_at_most(corpus: 
     assert size <= corpus.info.train_bytes // 10
 
 
-def test_parts_are_whole_documents_with_their_bytes(corpus: Corpus) -> None:
-    text = holdout_split(corpus)
-    assert text is not None
-    start = 0
-    for part in text.parts:
-        piece = text.tokens[start : start + part.tokens]
+def test_parts_are_whole_documents_with_their_bytes(text: FreshText) -> None:
+    ends = np.cumsum([part.tokens for part in text.parts])
+    assert ends[-1] == len(text.tokens)
+    for part, piece in zip(text.parts, np.split(text.tokens, ends[:-1]), strict=True):
         assert piece[0] == SEPARATOR_ID
         assert part.bytes == int((piece != SEPARATOR_ID).sum())
-        start += part.tokens
-    assert start == len(text.tokens)
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=80))
@@ -132,9 +139,7 @@ def test_a_given_text_with_nothing_new_is_refused(
         given_text(str(path), corpus)
 
 
-def test_its_file_is_mended_where_it_is_damaged(corpus: Corpus, tmp_path: Path) -> None:
-    text = holdout_split(corpus)
-    assert text is not None
+def test_its_file_is_mended_where_it_is_damaged(text: FreshText, tmp_path: Path) -> None:
     written = text.written(tmp_path / "texts")
     assert Path(written.path).read_bytes() == text.tokens.tobytes()
     assert (written.tokens, written.parts) == (len(text.tokens), text.parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
+from tests.support.nvml import FakeDevice, FakeNvml, h200
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_until
 from trainer.executors.base import Finished
@@ -93,20 +93,6 @@ def test_without_an_end_the_interval_ends_now() -> None:
         energy_wh = sampler.energy_wh(since_s)
         assert energy_wh is not None
         assert before_s - since_s <= energy_wh <= time.monotonic() - since_s
-
-
-def test_on_a_gb10_energy_comes_from_power() -> None:
-    with Sampler(telemetry_of(gb10()), None, interval_s=OFTEN_S) as sampler:
-        since_s = sampler.mark()
-        time.sleep(5 * OFTEN_S)
-        until_s = sampler.mark()
-        energy_wh = sampler.energy_wh(since_s, until_s)
-        summary = sampler.summary(usd_per_kwh=0.13)
-    assert energy_wh == pytest.approx(55.8 * (until_s - since_s) / 3600)
-    assert summary.energy_source == "power"
-    assert summary.power_w is not None
-    assert summary.power_w.mean == pytest.approx(55.8)
-    assert summary.mem_total_gib is not None
 
 
 def test_where_nothing_answers_it_ends_at_once_and_leaves_no_file(tmp_path: Path) -> None:

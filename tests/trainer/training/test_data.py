@@ -16,7 +16,7 @@ from tests.support.gpts import build, stirred
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.training import scoring
 from trainer.training.schedule import Batches
-from trainer.training.scoring import evaluate, windows
+from trainer.training.scoring import evaluate
 
 STREAM = np.arange(1000, dtype="<u2")
 
@@ -129,21 +129,6 @@ def test_the_sum_is_exact_whatever_the_windows(length: int, seq_len: int, per_pa
         scored = evaluate(model, stream, seq_len=seq_len, vocab_size=VOCAB_SIZE)
     assert scored.tokens == length - 1
     assert scored.nll_nats == pytest.approx(expected, rel=1e-12)
-
-
-@given(length=st.integers(1, 200), seq_len=st.integers(1, 210), per_pass=st.integers(1, 9))
-def test_every_target_is_scored_once_after_its_own_context(
-    length: int, seq_len: int, per_pass: int
-) -> None:
-    stream = np.arange(length, dtype="<u2")
-    targets: list[int] = []
-    for tokens_BT, targets_BT in windows(stream, seq_len, per_pass):
-        assert tokens_BT.shape == targets_BT.shape
-        assert tokens_BT.shape[0] <= per_pass
-        assert tokens_BT.shape[1] <= seq_len
-        assert torch.equal(tokens_BT + 1, targets_BT)
-        targets += targets_BT.flatten().tolist()
-    assert targets == list(range(1, length))
 
 
 def test_a_pass_is_bounded_by_the_vocabulary_too(monkeypatch: pytest.MonkeyPatch) -> None:

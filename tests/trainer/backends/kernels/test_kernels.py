@@ -3,20 +3,16 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from tests.support.kernels import Call, assert_same, calls
 from tests.support.places import ROOT
 from trainer.backends.kernels import operations, usable_on
-from trainer.spec import Activation
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton has no wheel for this machine"
@@ -70,57 +66,13 @@ def test_a_gpu_computes_what_is_written_out(call: Call) -> None:
     assert_same(call.of(operations, "cuda"), call.of(operations))
 
 
-# --- written-out forms against autograd in fp64 -------------------------------------------------
-
-
-def normal(*shape: int) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-
-@pytest.mark.parametrize("rms", [False, True])
-def test_a_norms_gradients_are_autograds(rms: bool) -> None:
-    x_ND, gain_D, gradient_ND, residual_ND = normal(5, 19), normal(19), normal(5, 19), normal(5, 19)
-    if rms:
-        y_ND = functional.rms_norm(x_ND, (19,), gain_D, 1e-5)
-    else:
-        y_ND = functional.layer_norm(x_ND, (19,), gain_D, None, 1e-5)
-    torch.testing.assert_close(operations.norm(x_ND, gain_D, rms), y_ND)
-    wanted = torch.autograd.grad(y_ND, (x_ND, gain_D), gradient_ND)
-    got = operations.norm_backward(gradient_ND, x_ND, gain_D, residual_ND, rms)
-    torch.testing.assert_close(got[0], wanted[0] + residual_ND)
-    torch.testing.assert_close(got[1], wanted[1])
-    sum_ND, normed_ND = operations.add_norm(x_ND, residual_ND, gain_D, rms)
-    assert torch.equal(sum_ND, x_ND + residual_ND)
-    assert torch.equal(normed_ND, operations.norm(sum_ND, gain_D, rms))
-
-
-def gelu(x: Tensor) -> Tensor:
-    return 0.5 * x * (1 + torch.erf(x / 2**0.5))
-
-
-FORMULAS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "gelu": gelu,
-    "relu2": lambda up: torch.where(up > 0, up * up, 0.0),
-    "swiglu": lambda up: up[:, :11] / (1 + (-up[:, :11]).exp()) * up[:, 11:],
-    "geglu": lambda up: gelu(up[:, :11]) * up[:, 11:],
-}
-
-
-@pytest.mark.parametrize("activation", get_args(Activation))
-def test_an_activations_gradient_is_autograds(activation: Activation) -> None:
-    up = normal(5, 22)
-    y_NF = FORMULAS[activation](up)
-    gradient_NF = normal(*y_NF.shape)
-    (wanted,) = torch.autograd.grad(y_NF, up, gradient_NF)
-    got, again_NF = operations.activate_backward(gradient_NF, up, activation)
-    torch.testing.assert_close(got, wanted)
-    torch.testing.assert_close(again_NF, y_NF)
-    torch.testing.assert_close(operations.activate(up, activation), y_NF)
+# --- written-out forms; test_parts.py has the others, in whole models -----------------------------
 
 
 def test_a_losss_gradient_is_autograds_and_0_behind_the_vocabulary() -> None:
-    logits_CW, targets_C = normal(4, 64), torch.tensor([0, 36, 5, 5])
+    generator = torch.Generator().manual_seed(68)
+    logits_CW = torch.randn(4, 64, generator=generator, dtype=torch.float64).requires_grad_()
+    targets_C = torch.tensor([0, 36, 5, 5])
     loss_C = functional.cross_entropy(logits_CW[:, :37], targets_C, reduction="none")
     (wanted_CW,) = torch.autograd.grad(loss_C.sum(), logits_CW)
     given_CW = logits_CW.detach().clone()
