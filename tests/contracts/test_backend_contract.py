@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from autoresearch.errors import SpecError
-from tests.support.megatron_on_cpu import QUIET, one_rank, small
+from tests.support.gpts import recipe as small
+from tests.support.megatron_on_cpu import QUIET, one_rank
 from trainer.backends import BACKENDS, Backend, choose_backend
 from trainer.backends.optimizer import BringsOptimizer, optimizer_of
 from trainer.spec import BackendName, Config
