@@ -9,14 +9,14 @@ import math
 from random import Random
 
 from agent.menu.files import load_menu
-from tests.support.simulated.world import Run, SimulatedWorld
+from tests.support.simulated.world import Run, World
 from trainer.spec import Config
 
 SIGMA = 0.056
 """Sd of one run, measured on a proxy of 60 steps."""
 
 
-class MadeUpWorld(SimulatedWorld):
+class MadeUpWorld(World):
     """The world of the made-up objective."""
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from funnel.ladder.plan import Candidates, Planner
 from funnel.ladder.points import LadderLog
 from funnel.ladder.shapes import training_flops
 from tests.support.configs import config
+from tests.support.rows import ok
 from trainer.spec import TrialOk
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun
 from trajectory.rows import LadderRow, StressVerdict, TrialRecord
@@ -144,12 +145,11 @@ def _flops(run: LadderRun) -> float:
 
 
 def _result(run: LadderRun, bpb: float) -> TrialOk:
-    return TrialOk(
-        val_bpb=bpb,
+    return ok(
+        bpb,
         val_bits_per_token=3 * bpb,
         val_bytes=131_072,
         val_tokens=50_000,
-        train_loss_first=7.0,
         train_loss_last=2.0 * bpb,
         steps=run.steps,
         tokens=run.tokens,
@@ -159,8 +159,4 @@ def _result(run: LadderRun, bpb: float) -> TrialOk:
         train_s=run.expected_s,
         eval_s=0.1,
         setup_s=0.1,
-        peak_mem_gib=0.5,
-        backend="torch",
-        device="simulated",
-        precision="bf16",
     )

@@ -78,6 +78,21 @@ def gb10(**answers: Any) -> FakeDevice:
     )
 
 
+_QUERIES = {
+    "nvmlDeviceGetTotalEnergyConsumption": "energy",
+    "nvmlDeviceGetPowerUsage": "power",
+    "nvmlDeviceGetUtilizationRates": "utilisation",
+    "nvmlDeviceGetTemperatureV": "temperature",
+    "nvmlDeviceGetTemperature": "temperature",
+    "nvmlDeviceGetClockInfo": "clock",
+    "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
+    "nvmlDeviceGetMemoryInfo": "memory",
+}
+"""Functions of a device, by the answer that each returns."""
+_CLOCKS = {pynvml.NVML_CLOCK_SM: "clock SM", pynvml.NVML_CLOCK_MEM: "clock MEM"}
+
+
 class FakeNvml:
     """Simulate the part of ``pynvml`` that telemetry uses."""
 
@@ -96,17 +111,20 @@ class FakeNvml:
         self.open = 0
         """Number of nvmlInit calls without an nvmlShutdown."""
 
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("nvml") and name in object.__getattribute__(self, "_lacks"):
-            raise AttributeError(name)
-        return object.__getattribute__(self, name)
-
     def __getattr__(self, name: str) -> Any:
-        """Return the real module's constants and exceptions; any other missing function is an
-        error."""
+        """Return a function of a device, or one of the real module's constants and exceptions; any
+        other missing function is an error."""
         if name.startswith(("NVML_", "NVMLError")):
             return getattr(pynvml, name)
-        raise AttributeError(name)
+        if name not in _QUERIES or name in self._lacks:
+            raise AttributeError(name)
+
+        def query(handle: FakeDevice, which: int = pynvml.NVML_TEMPERATURE_GPU) -> Any:
+            what = _QUERIES[name]
+            assert what != "temperature" or which == pynvml.NVML_TEMPERATURE_GPU
+            return handle.answer(_CLOCKS[which] if what == "clock" else what)
+
+        return query
 
     def nvmlInit(self) -> None:  # noqa: N802 (NVML's own names, here and below)
         if self._init_error is not None:
@@ -142,33 +160,3 @@ class FakeNvml:
 
     def nvmlDeviceGetUUID(self, handle: FakeDevice) -> str:  # noqa: N802
         return handle.uuid
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: FakeDevice) -> Any:  # noqa: N802
-        return handle.answer("energy")
-
-    def nvmlDeviceGetPowerUsage(self, handle: FakeDevice) -> Any:  # noqa: N802
-        return handle.answer("power")
-
-    def nvmlDeviceGetUtilizationRates(self, handle: FakeDevice) -> Any:  # noqa: N802
-        return handle.answer("utilisation")
-
-    def nvmlDeviceGetTemperatureV(self, handle: FakeDevice, sensor: int) -> Any:  # noqa: N802
-        assert sensor == pynvml.NVML_TEMPERATURE_GPU
-        return handle.answer("temperature")
-
-    def nvmlDeviceGetTemperature(self, handle: FakeDevice, sensor: int) -> Any:  # noqa: N802
-        assert sensor == pynvml.NVML_TEMPERATURE_GPU
-        return handle.answer("temperature")
-
-    def nvmlDeviceGetClockInfo(self, handle: FakeDevice, clock: int) -> Any:  # noqa: N802
-        names = {pynvml.NVML_CLOCK_SM: "clock SM", pynvml.NVML_CLOCK_MEM: "clock MEM"}
-        return handle.answer(names[clock])
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: FakeDevice) -> Any:  # noqa: N802
-        return handle.answer("reasons")
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: FakeDevice) -> Any:  # noqa: N802
-        return handle.answer("reasons")
-
-    def nvmlDeviceGetMemoryInfo(self, handle: FakeDevice) -> Any:  # noqa: N802
-        return handle.answer("memory")

@@ -19,13 +19,15 @@ from tests.support.rows import (
     failed,
     iteration_row,
     ok,
+    stress_row,
     trial,
     write_journal,
 )
+from trainer.spec import gpt
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.report.findings import Findings, ReportedKnob, read_findings
 from trajectory.report.iterations import CurveReader
-from trajectory.rows import CampaignRow, Decision, FinalistsRow, Row, StressRow, StressVerdict
+from trajectory.rows import CampaignRow, Decision, FinalistsRow, IterationRow, Row
 
 MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
 KNOBS = (
@@ -127,37 +129,27 @@ def _decision(text: str, *, measured: bool) -> Decision:
     return Decision(action="discard", explanation=text, **(numbers if measured else {}))
 
 
-def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> list[Row]:
+def stress_rows(rows: Iterable[Row], configs: int = 6) -> list[Row]:
     """Add a stress test to a campaign: its first configs, two seeds each, of which one diverges."""
     kept = list(rows)
     measured = [
-        row
+        (gpt(row.config), row.decision.estimate_objective)
         for row in kept
-        if row.kind == "iteration" and row.config and row.decision.estimate_objective is not None
+        if isinstance(row, IterationRow) and row.config
+        if row.decision.estimate_objective is not None
     ][:configs]
-    found: list[Row] = []
-    for rank, row in enumerate(measured, start=1):
-        assert row.kind == "iteration"
-        assert row.config is not None
-        outcome = "diverges" if rank == configs else "survives"
-        for seed in (7, 8):
-            short = row.decision.estimate_objective or 0.0
-            record = trial(900 + 10 * rank + seed, row.config, seed, ok(short - 0.6 + seed / 1e3))
-            found.append(
-                StressRow(
-                    at=at(500 + rank),
-                    purpose="candidate" if rank == 1 else "spread",
-                    rank=rank,
-                    steps=steps,
-                    config=row.config,
-                    config_hash=row.config.config_hash,
-                    trial=record.model_copy(update={"role": "stress"}),
-                    verdict=StressVerdict(
-                        outcome=outcome, step=None if outcome == "survives" else 400
-                    ),
-                    energy_wh=0.25,
-                )
-            )
-    spread = tuple(row.config_hash for row in measured if row.config_hash)
-    found.append(FinalistsRow(at=at(600), steps=steps, finalists=(), spread=spread))
-    return [*kept, *found]
+    found = [
+        stress_row(
+            900 + 10 * rank + seed,
+            of,
+            seed,
+            short - 0.6 + seed / 1e3,
+            outcome="diverges" if rank == configs else "survives",
+            purpose="candidate" if rank == 1 else "spread",
+            rank=rank,
+        )
+        for rank, (of, short) in enumerate(measured, start=1)
+        for seed in (7, 8)
+    ]
+    spread = tuple(of.config_hash for of, _ in measured)
+    return [*kept, *found, FinalistsRow(at=at(600), steps=1000, finalists=(), spread=spread)]

@@ -332,7 +332,7 @@ class Simulator:
         return self.truth[of.config_hash] + self.sigma * (shared + own) / math.sqrt(2)
 
 
-def write_journal(path: Path, rows: Iterator[Row]) -> list[Row]:
+def write_journal(path: Path, rows: Iterable[Row]) -> list[Row]:
     """Write the rows as a journal, without a sync for each, and return them."""
     kept = list(rows)
     path.write_text("".join(dump_row(row) + "\n" for row in kept), "utf-8")

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.menu.files import load_menu
-from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
+from tests.support.rows import (
+    at,
+    baseline_row,
+    campaign_row,
+    iteration_row,
+    ok,
+    stress_row,
+    trial,
+    write_journal,
+)
 from trainer.spec import Budget, Config, CurvePoint
 from trainer.training.schedule import Schedule
 from trajectory.rows import (
@@ -13,9 +22,6 @@ from trajectory.rows import (
     Finalist,
     FinalistsRow,
     Row,
-    StressRow,
-    StressVerdict,
-    dump_row,
 )
 
 
@@ -69,22 +75,10 @@ def stressed_campaign(
     for place, of in enumerate(configs, start=1):
         for seed in range(seeds):
             number += 1
-            record = trial(
-                number, of, 900 + seed, ok(2.2 + 0.01 * place + 0.004 * seed, steps=steps), "stress"
-            )
-            rows.append(
-                StressRow(
-                    at=at(100 + number),
-                    purpose="candidate",
-                    rank=place,
-                    steps=steps,
-                    config=of,
-                    config_hash=of.config_hash,
-                    trial=record,
-                    verdict=StressVerdict(outcome="survives", explanation="nothing happened"),
-                )
-            )
-            folder = directory / "trials" / record.trial_id
+            score = 2.2 + 0.01 * place + 0.004 * seed
+            row = stress_row(number, of, 900 + seed, score, rank=place, steps=steps)
+            rows.append(row)
+            folder = directory / "trials" / row.trial.trial_id
             folder.mkdir(parents=True)
             points = curve(of, seed=number, steps=steps)
             (folder / "curve.jsonl").write_text(
@@ -99,5 +93,5 @@ def stressed_campaign(
             )
         )
     rows.append(FinalistsRow(at=at(999), steps=steps, finalists=tuple(finalists[:standing])))
-    (directory / "trajectory.jsonl").write_text("".join(dump_row(row) + "\n" for row in rows))
+    write_journal(directory / "trajectory.jsonl", rows)
     return directory

@@ -7,6 +7,7 @@ from typing import Any
 from tests.support.commands import PATIENT_S, command, command_spec
 from tests.support.configs import config
 from tests.support.places import ROOT
+from tests.support.rows import ok
 from trainer.corpus import Corpus
 from trainer.spec import Budget, Limits, TrialOk, TrialSpec
 
@@ -73,14 +74,8 @@ def trial_ok(spec: TrialSpec, **changes: Any) -> TrialOk:
     steps = spec.budget.steps(spec.config.tokens_per_step) or 1
     fields: dict[str, Any] = {
         "val_bpb": 4.25,
-        "val_bits_per_token": 4.25,
-        "val_bytes": 1000,
-        "val_tokens": 1000,
-        "train_loss_first": 5.5,
-        "train_loss_last": 3.0,
         "steps": steps,
         "tokens": steps * spec.config.tokens_per_step,
-        "params": 1_000_000,
         "step_ms": 50.0,
         "tokens_per_s": 20_000.0,
         "train_s": 3.0,
@@ -88,8 +83,7 @@ def trial_ok(spec: TrialSpec, **changes: Any) -> TrialOk:
         "setup_s": 0.1,
         "peak_mem_gib": 0.5,
         "backend": spec.backend,
-        "device": "a processor",
         "precision": spec.config.precision,
         **changes,
     }
-    return TrialOk(**fields)
+    return ok(**fields)

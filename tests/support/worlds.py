@@ -4,13 +4,13 @@ import math
 from random import Random
 
 from agent.menu.files import load_menu
-from tests.support.simulated.world import Run, SimulatedWorld
+from tests.support.simulated.world import Run, World
 from trainer.spec import Config
 
 STEPS = 60
 
 
-class RateWorld(SimulatedWorld):
+class RateWorld(World):
     """A world of one learning rate: 1e-2 is best, and nothing trains from 2e-2 on."""
 
     def __init__(self, sigma: float = 0.0, *, curves: bool = False) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import fmean
-from typing import Protocol
 
 from agent.menu.files import ProxyMenu
 from autoresearch.errors import SpecError
@@ -26,38 +25,6 @@ from trainer.spec import (
 Outcome = tuple[TrialOk | TrialFailed, tuple[CurvePoint, ...]]
 
 
-class World(Protocol):
-    """Define a search space whose true scores are known."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def menu(self) -> ProxyMenu:
-        """The product's own menu; a night starts at its baseline."""
-        ...
-
-    @property
-    def best(self) -> float:
-        """The best known noise-free score of any config of the menu."""
-        ...
-
-    @property
-    def failure_s(self) -> float:
-        """Seconds that a failed trial takes if it leaves no curve."""
-        ...
-
-    def truth(self, config: Config) -> float | None:
-        """Return the score without noise, or None if the config cannot be trained."""
-        ...
-
-    def outcome(self, spec: TrialSpec) -> Outcome:
-        """Return a trial's result: the same at every call for the same config, seed and budget.
-
-        :raises SpecError: if the budget is not the menu's.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """Hold one simulated run before its conversion into a result."""
@@ -71,28 +38,33 @@ class Run:
     """Status of a failed run."""
 
 
-class SimulatedWorld(ABC):
-    """Convert runs into the product's results and curves, as all worlds do."""
+class World(ABC):
+    """Define a search space whose true scores are known, and return its trials' results."""
 
     name: str
     menu: ProxyMenu
+    """The product's own menu; a night starts at its baseline."""
     failure_s: float = 1.0
+    """Seconds that a failed trial takes if it leaves no curve."""
 
     @property
     @abstractmethod
     def best(self) -> float:
-        """See :class:`World`."""
+        """The best known noise-free score of any config of the menu."""
 
     @abstractmethod
     def truth(self, config: Config) -> float | None:
-        """See :class:`World`."""
+        """Return the score without noise, or None if the config cannot be trained."""
 
     @abstractmethod
     def run(self, config: Config, seed: int) -> Run:
         """Return the run of this config with this seed."""
 
     def outcome(self, spec: TrialSpec) -> Outcome:
-        """See :class:`World`."""
+        """Return a trial's result: the same at every call for the same config, seed and budget.
+
+        :raises SpecError: if the budget is not the menu's.
+        """
         budget = self.menu.campaign.budget
         steps = budget.steps(spec.gpt.tokens_per_step)
         if spec.budget != budget or steps is None:
