@@ -14,7 +14,7 @@ from autoresearch.files import read_given
 from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveInt, explain
 from funnel.forecast.robust_fit import Array
 from funnel.forecast.scaling_law import Exponents, ScalingLaw
-from funnel.forecast.sound_runs import SoundRuns
+from funnel.forecast.watch import SoundRuns
 
 MILESTONES = 9
 EARLY, LATE = 0.05, 0.5

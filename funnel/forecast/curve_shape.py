@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,62 +56,78 @@ LEAST_ERROR = 5e-4
 """Least relative error of a bin."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A grid point of one term: its form, and its change with parameters and tokens."""
+TRENDS = list(product(PARAMS_TRENDS, TOKENS_TRENDS))
+"""Every pair of powers of parameters and tokens that an amplitude may have."""
 
-    form: float
-    by_steps: bool
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """One candidate form of a term."""
+
+    value: float
+    """Exponent of a fall, or speed at which the gain of a decrease settles."""
+    is_fall: bool
+    by_steps: bool = False
     """Whether a gain settles in the same number of steps in every run, not in the same share."""
-    by_sums: bool
+    by_sums: bool = False
     """Whether a gain settles by sums of rates, not exponentially in steps."""
-    params_trend: float = 0.0
-    tokens_trend: float = 0.0
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Key of the form, without the trends."""
-        return self.form, self.by_steps, self.by_sums
+    def at(self, share: Array, schedule: ScheduleShape, longest: float) -> Array:
+        """Return the term at an amplitude of 1, at these shares of a run.
 
-    def cost(self, tokens_prior: tuple[float, float]) -> float:
-        """Return the negative logarithm of the prior, without its constant."""
-        of_params = (self.params_trend - PARAMS_PRIOR[0]) / PARAMS_PRIOR[1]
-        of_tokens = (self.tokens_trend - tokens_prior[0]) / tokens_prior[1]
-        return (of_params**2 + of_tokens**2) / 2
+        :param longest: steps of the longest rung.
+        """
+        if self.is_fall:
+            progress = np.maximum(schedule.at(share, schedule.progress()), 1e-6)
+            fall: Array = progress**-self.value - 1
+            return fall
+        speed = self.value * (schedule.steps / longest if self.by_steps else 1.0)
+        gained = schedule.annealed(speed, by_sums=self.by_sums)
+        left: Array = gained[-1] - schedule.at(share, gained)
+        return left
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+FALLS = [_Form(exponent, is_fall=True) for exponent in EXPONENTS]
+ANNEALS = [
+    _Form(speed, False, by_steps, by_sums)
+    for speed, by_steps, by_sums in product(SPEEDS, (False, True), (False, True))
+]
+
+
+class _Origin(NamedTuple):
     """The reference run of the amplitudes: the largest parameters, tokens and steps of any rung."""
 
     params: float
     tokens: float
     steps: float
 
-    @classmethod
-    def of(cls, runs: Sequence[RungRun]) -> _Origin:
-        return cls(
-            params=max(run.params for run in runs),
-            tokens=max(run.tokens for run in runs),
-            steps=float(max(run.schedule.steps for run in runs)),
-        )
-
-    def scale(self, form: _Candidate, params: float, tokens: float) -> float:
+    def scale(self, trend: tuple[float, float], params: float, tokens: float) -> float:
         """Return the factor of an amplitude for a run with other parameters and tokens."""
-        by_params = (params / self.params) ** form.params_trend
-        return float(by_params * (tokens / self.tokens) ** form.tokens_trend)
+        by_params = (params / self.params) ** trend[0]
+        return float(by_params * (tokens / self.tokens) ** trend[1])
+
+    def over_end(
+        self, pair: tuple[int, int], amplitude: Array, share: Array, schedule: ScheduleShape,
+        size: tuple[float, float],
+    ) -> Array:  # fmt: skip
+        """Return ``L(x) / L(1) - 1`` of a run by one pair of candidates."""
+        rise = np.zeros(len(share))
+        for candidate, forms, height in zip(pair, (FALLS, ANNEALS), amplitude, strict=True):
+            form, trend = divmod(int(candidate), len(TRENDS))
+            feature = forms[form].at(share, schedule, self.steps)
+            rise += height * self.scale(TRENDS[trend], *size) * feature
+        return rise
 
 
 @dataclass(frozen=True, slots=True)
 class CurveShape:
-    """The candidate forms and how probable each is given the rungs."""
+    """How probable each pair of candidates, a fall F and an anneal G, is given the rungs.
 
-    falls: tuple[_Candidate, ...]
-    """Candidates of the first term, F."""
-    anneals: tuple[_Candidate, ...]
-    """Candidates of the second term, G."""
+    A candidate is a form with one of the TRENDS.
+    """
+
     probability: Array
-    """Probability of each pair of candidates, ``(F, G)``."""
+    """Probability of each pair, ``(F, G)``."""
     amplitude: Array
     """Amplitudes k and c, ``(F, G, 2)``."""
     information: Array
@@ -131,18 +148,12 @@ class CurveShape:
         """
         chosen = rng.choice(self.probability.size, count, p=self.probability.ravel())
         rows = np.zeros((count, len(share)))
-        cache: dict[tuple[object, ...], Array] = {}
         for row, choice in enumerate(chosen):
-            f, g = divmod(int(choice), len(self.anneals))
-            root = np.linalg.cholesky(self.information[f, g] + 1e-3 * np.eye(2))
+            pair = divmod(int(choice), self.probability.shape[1])
+            root = np.linalg.cholesky(self.information[pair] + 1e-3 * np.eye(2))
             luck = np.linalg.solve(root.T, rng.standard_normal(2))
-            amplitude = np.maximum(self.amplitude[f, g] + luck, 0.0)
-            forms = ((self.falls[f], True), (self.anneals[g], False))
-            for number, (form, is_fall) in enumerate(forms):
-                key = (*form.key, is_fall)
-                if key not in cache:
-                    cache[key] = _feature(share, schedule, form, self.origin.steps, is_fall)
-                rows[row] += amplitude[number] * self.origin.scale(form, *size) * cache[key]
+            amplitude = np.maximum(self.amplitude[pair] + luck, 0.0)
+            rows[row] = self.origin.over_end(pair, amplitude, share, schedule, size)
         return np.log1p(rows)
 
 
@@ -152,70 +163,57 @@ def fit_curve_shape(runs: Sequence[RungRun]) -> CurveShape:
     :raises HandoffError: if a curve is too short.
     """
     binned = [BinnedCurve.of(run) for run in runs]
-    origin = _Origin.of(runs)
-    trends = list(product(PARAMS_TRENDS, TOKENS_TRENDS))
-    falls = [_Candidate(b, False, False, *trend) for b, trend in product(EXPONENTS, trends)]
-    anneals = [
-        _Candidate(v, by_steps, by_sums, *trend)
-        for v, by_steps, by_sums, trend in product(SPEEDS, (False, True), (False, True), trends)
-    ]
-    x_FP = _features(runs, binned, falls, origin, is_fall=True)
-    x_GP = _features(runs, binned, anneals, origin, is_fall=False)
+    origin = _Origin(
+        params=max(run.params for run in runs),
+        tokens=max(run.tokens for run in runs),
+        steps=float(max(run.schedule.steps for run in runs)),
+    )
+    x_FP, x_GP = (_features(runs, binned, forms, origin) for forms in (FALLS, ANNEALS))
     y_P = np.concatenate([_centred(curve, curve.over_end) for curve in binned])
     w_P = np.concatenate([curve.pull / curve.weight.sum() for curve in binned]) * INDEPENDENT
     amplitude, squares, information = _solve(x_FP, x_GP, y_P, w_P)
-    cost_F = np.array([form.cost(FALL_PRIOR) for form in falls])
-    cost_G = np.array([form.cost(ANNEAL_PRIOR) for form in anneals])
     freedom = max(INDEPENDENT * len(runs) - len(runs) - 4, 2.0)
     variance = max(float(squares.min()) / freedom, LEAST_ERROR**2)
+    cost_F, cost_G = _costs(FALLS, FALL_PRIOR), _costs(ANNEALS, ANNEAL_PRIOR)
     log_probability = -squares / (2 * variance) - cost_F[:, None] - cost_G
     probability = np.exp(log_probability - log_probability.max())
-    best = np.unravel_index(int(log_probability.argmax()), probability.shape)
-    forms = (falls[best[0]], anneals[best[1]])
+    best = divmod(int(log_probability.argmax()), len(cost_G))
+    levels = []
+    for run, curve in zip(runs, binned, strict=True):
+        size = run.params, run.tokens
+        over = origin.over_end(best, amplitude[best], curve.share, run.schedule, size)
+        late = curve.share >= LATE  # there the error of the form hardly matters
+        level = (curve.log_loss - np.log1p(over))[late]
+        levels.append(float(np.average(level, weights=curve.weight[late])))
     return CurveShape(
-        falls=tuple(falls),
-        anneals=tuple(anneals),
         probability=probability / probability.sum(),
         amplitude=amplitude,
         information=information / variance,
-        end_level=_end_levels(runs, binned, forms, amplitude[best], origin),
+        end_level=np.array(levels),
         misfit=float(np.sqrt(squares[best] / (INDEPENDENT * len(runs)))),
         origin=origin,
     )
 
 
-def _feature(
-    share: Array, schedule: ScheduleShape, form: _Candidate, longest: float, is_fall: bool
-) -> Array:
-    """Return one term of the shape at an amplitude of 1, at these shares of a run.
-
-    :param longest: steps of the longest rung.
-    """
-    if is_fall:
-        progress = np.maximum(schedule.at(share, schedule.progress()), 1e-6)
-        fall: Array = progress**-form.form - 1
-        return fall
-    speed = form.form * (schedule.steps / longest if form.by_steps else 1.0)
-    gained = schedule.annealed(speed, by_sums=form.by_sums)
-    left: Array = gained[-1] - schedule.at(share, gained)
-    return left
+def _costs(forms: Sequence[_Form], tokens_prior: tuple[float, float]) -> Array:
+    """Return the negative logarithm of each candidate's prior, without its constant."""
+    params, tokens = np.array(TRENDS).T
+    of_params = (params - PARAMS_PRIOR[0]) / PARAMS_PRIOR[1]
+    of_tokens = (tokens - tokens_prior[0]) / tokens_prior[1]
+    return np.tile((of_params**2 + of_tokens**2) / 2, len(forms))
 
 
 def _features(
-    runs: Sequence[RungRun], binned: Sequence[BinnedCurve], forms: Sequence[_Candidate],
-    origin: _Origin, *, is_fall: bool,
-) -> Array:  # fmt: skip
-    """Return one term for each form, ``(forms, P)``, with each rung's mean subtracted."""
+    runs: Sequence[RungRun], binned: Sequence[BinnedCurve], forms: Sequence[_Form], origin: _Origin
+) -> Array:
+    """Return one term for each candidate, ``(F, P)``, with each rung's mean subtracted."""
     columns = []
     for run, curve in zip(runs, binned, strict=True):
-        cache: dict[tuple[object, ...], Array] = {}
-        rows = []
-        for form in forms:
-            if form.key not in cache:
-                feature = _feature(curve.share, run.schedule, form, origin.steps, is_fall)
-                cache[form.key] = _centred(curve, feature)
-            rows.append(cache[form.key] * origin.scale(form, run.params, run.tokens))
-        columns.append(np.array(rows))
+        features = [
+            _centred(curve, form.at(curve.share, run.schedule, origin.steps)) for form in forms
+        ]
+        scales = [origin.scale(trend, run.params, run.tokens) for trend in TRENDS]
+        columns.append(np.array([feature * scale for feature in features for scale in scales]))
     return np.concatenate(columns, axis=1)
 
 
@@ -248,19 +246,3 @@ def _solve(x_FP: Array, x_GP: Array, y_P: Array, w_P: Array) -> tuple[Array, Arr
         [np.stack([ff + ridge, fg_FG], axis=-1), np.stack([fg_FG, gg + ridge], axis=-1)], axis=-2
     )
     return np.stack([k, c], axis=-1), np.maximum(squares, 0.0), information
-
-
-def _end_levels(
-    runs: Sequence[RungRun], binned: Sequence[BinnedCurve],
-    forms: tuple[_Candidate, _Candidate], amplitude: Array, origin: _Origin,
-) -> Array:  # fmt: skip
-    levels = []
-    for run, curve in zip(runs, binned, strict=True):
-        over = np.zeros(len(curve.share))
-        for number, form in enumerate(forms):
-            feature = _feature(curve.share, run.schedule, form, origin.steps, number == 0)
-            over += amplitude[number] * origin.scale(form, run.params, run.tokens) * feature
-        late = curve.share >= LATE  # there the error of the form hardly matters
-        level = (curve.log_loss - np.log1p(over))[late]
-        levels.append(float(np.average(level, weights=curve.weight[late])))
-    return np.array(levels)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.forecast.band import EARLY, LATE, Catch
+from funnel.forecast.band import EARLY, LATE, Catch, Forecast
 from funnel.forecast.robust_fit import Array
 from funnel.forecast.watch import Watch
 
@@ -28,6 +28,7 @@ LEAST_POINTS = 5
 """Fewest losses in a window."""
 PLANNED_POINTS = 200
 """Largest number of losses per window that a plan assumes; more make no difference."""
+HOURS_A_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def listed_faults(watch: Watch, wrong_size: float) -> Iterator[Fault]:
 
     :param wrong_size: change of the log loss when the parameters are halved, by the ladder's law.
     """
-    tokens_W, total = watch.analyses.tokens, watch.analyses.total_tokens
+    tokens_W, total = watch.tokens_W, watch.total_tokens
     ones_W = np.ones(len(tokens_W))
     for percent in (2, 5, 10, 40):
         excess = percent / 100
@@ -75,22 +76,19 @@ def catches(watch: Watch, wrong_size: float, *, all_faults: bool = True) -> tupl
 
     :param all_faults: whether to include the faults that a usable forecast need not catch.
     """
-    analyses = watch.analyses
-    found = []
+    tokens_W, found = watch.tokens_W, []
     for fault in listed_faults(watch, wrong_size):
         if not (fault.is_needed or all_faults):
             continue
         first_R = watch.alarms_with_fault(fault.added)
         analysis = math.ceil(float(np.quantile(first_R, POWER, method="higher")))
-        is_caught = analysis < len(analyses.tokens)
+        is_caught = analysis < len(tokens_W)
         found.append(
             Catch(
                 name=fault.name,
                 words=fault.words,
-                from_tokens=max(
-                    1, round(fault.from_share * analyses.total_tokens or analyses.tokens[0])
-                ),
-                by_tokens=round(analyses.tokens[analysis]) if is_caught else None,
+                from_tokens=max(1, round(fault.from_share * watch.total_tokens or tokens_W[0])),
+                by_tokens=round(tokens_W[analysis]) if is_caught else None,
                 is_needed=fault.is_needed,
             )
         )
@@ -129,3 +127,32 @@ def planned(first: float, total_tokens: float, steps: int) -> tuple[Array, Array
     tokens_W = np.array([float(step_P[w].mean()) for w in windows]) / steps * total_tokens
     points_W = np.array([float(min(len(w) * per_point, PLANNED_POINTS)) for w in windows])
     return tokens_W, points_W
+
+
+def power_lines(forecast: Forecast) -> Iterator[str]:
+    """Yield one sentence per fault, saying when it is caught; or say the forecast is worthless."""
+    basis = forecast.ladder
+    if not basis.is_usable:
+        missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
+        yield (
+            f"the forecast is worthless: within its band, ± {basis.end_half_width:.1%} at the end, "
+            f"verify could not distinguish a healthy run from one that {' or '.join(missed)}; "
+            "train larger rungs: autoresearch ladder --hours"
+        )
+        return
+    for catch in basis.caught:
+        when = "not caught"
+        if catch.by_tokens is not None:
+            step = round(catch.by_tokens / forecast.tokens_per_step)
+            hour = HOURS_A_DAY * catch.by_tokens / forecast.first_day_tokens
+            when = f"by step {step:,} (hour {hour:,.3g})"
+            if "stopped" in catch.words:
+                after = (catch.by_tokens - catch.from_tokens) / basis.total_tokens
+                when += f", within {max(after, 0.001):.1%} of the steps"
+        that = "that " if catch.words[0].isalpha() else ""
+        yield f"a run {that}{catch.words}: {when}"
+    yield (
+        f"each with {POWER:.0%} of such runs caught, by simulation with the rungs' own noise; "
+        "verify exits 0 only where a run 5 % too high and one that stopped learning would have "
+        "been caught by then"
+    )

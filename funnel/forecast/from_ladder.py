@@ -16,7 +16,7 @@ Both grow with the square root of the doublings of compute between the fitted an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -32,17 +32,16 @@ from funnel.forecast.curve_shape import CurveShape, fit_curve_shape
 from funnel.forecast.faults import catches, planned
 from funnel.forecast.robust_fit import Array
 from funnel.forecast.rung_runs import BinnedCurve, RungRun, ScheduleShape, first_share
-from funnel.forecast.scaling_fit import fit_scaling_law
-from funnel.forecast.scaling_law import FinishedRun, ScalingFit
-from funnel.forecast.sound_runs import (
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
+from funnel.forecast.watch import (
     LEAST_WIGGLE,
     SoundRuns,
+    Watch,
     median_error,
     noise_of,
     principal_modes,
 )
-from funnel.forecast.watch import Analyses, Watch
-from funnel.forecast.words import assumptions_of
+from funnel.target.shape import size_text
 
 POINTS = 161
 """Number of points; ``POINTS - 1`` is a multiple of eight, for the milestones."""
@@ -202,7 +201,7 @@ def _basis(
     total = float(points[-1].tokens)
     tokens_W, points_W = planned(first_share(schedule), total, schedule.steps)
     error_W = median_error(sound.noise, sound.correlation, points_W)
-    analyses = Analyses(tokens_W, error_W, total)
+    watch = Watch(sound, tokens_W, error_W, total, partial(log_middle, points))
     wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
     low, middle, high = (float(edge) for edge in fit.predict(size, total))
     return LadderBasis(
@@ -218,5 +217,47 @@ def _basis(
         total_tokens=round(total),
         wrong_size=wrong_size,
         sound=sound,
-        caught=catches(Watch(sound, analyses, partial(log_middle, points)), wrong_size),
+        caught=catches(watch, wrong_size),
+    )
+
+
+def assumptions_of(
+    basis: LadderBasis,
+    both: BothRuns,
+    runs: Sequence[RungRun],
+    other_rules: Sequence[str] = (),
+) -> Iterator[str]:
+    """Yield the assumptions of a forecast from a ladder, one sentence each.
+
+    :param other_rules: differences, in words, between the rules that carried the recipe to the
+        target and to the rungs.
+    """
+    largest = max(runs, key=lambda run: run.compute)
+    spread = basis.exponents
+    yield (
+        f"the cloud trains on text like the corpus {both.corpus}, and repeats none of it so often "
+        "that the training loss understates the loss on new text; other texts give other numbers"
+    )
+    yield (
+        f"the end is the law of {basis.runs} runs, whose largest has "
+        f"{size_text(round(largest.params))} parameters and {size_text(round(largest.tokens))} "
+        f"tokens: {basis.doublings:.1f} doublings of compute below the target; the law errs by "
+        f"{basis.drift_per_doubling:.2%} with each, as it did over the largest rungs when it was "
+        f"fitted to the smaller; its exponents are {basis.law.alpha:.2f} "
+        f"({spread.alpha_low:.2f} to {spread.alpha_high:.2f}) and {basis.law.beta:.2f} "
+        f"({spread.beta_low:.2f} to {spread.beta_high:.2f}), correlated by {spread.correlation:.2f}"
+    )
+    yield (
+        "the way down is that of the rungs, by what the target's schedule does to it (Luo et al. "
+        "2025, arXiv 2503.12811); the recipe was carried to every rung "
+        + (
+            f"otherwise than to the target ({'; '.join(other_rules)})"
+            if other_rules
+            else "by the same rules as to the target"
+        )
+    )
+    yield (
+        f"a sound run differs from another by {basis.scatter:.2%}, wanders by "
+        f"{basis.sound.wiggle:.2%} and has a noise of {basis.sound.noise:.2%} a step, as the "
+        "largest rung had"
     )

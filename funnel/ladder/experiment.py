@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.words import timestamp
-from funnel.ladder.pace import Pace
 from funnel.ladder.points import LadderLog
-from funnel.ladder.prediction import make_prediction, read_prediction
 from funnel.ladder.report import amount, plan_lines, prediction_lines, shape_text
-from funnel.ladder.result import LadderResult, ladder_result
+from funnel.ladder.result import LadderResult, ladder_result, make_prediction, read_prediction
+from funnel.ladder.shapes import Pace
 from funnel.stress.long_runs import verdict_on, whole_schedule
 from trainer.spec import Budget, gpt
 from trajectory.ladder_plan import LadderPlanRow, LadderRun

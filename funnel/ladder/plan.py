@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autoresearch.errors import CampaignError, TargetError
 from autoresearch.words import duration_text
-from funnel.ladder.pace import Pace
-from funnel.ladder.shapes import departure, own_params, scaled
+from funnel.ladder.shapes import Pace, departure, own_params, scaled
 from funnel.transfer.carry import carry
 from trainer.spec import Config, TrialOk, gpt
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe

@@ -16,12 +16,11 @@ from funnel.forecast.from_ladder import make_ladder_forecast
 from funnel.forecast.rung_runs import schedule_of
 from funnel.ladder.points import of_recipe, rung_runs
 from funnel.ladder.result import LadderResult
-from funnel.plan.booking import DAY_S, Booking, make_booking
+from funnel.plan.booking import DAY_S, Booking, Terms, make_booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
-from funnel.plan.operations import Terms
 from funnel.plan.recipe import Recipe, carried_recipe, departures, make_recipes
 from funnel.plan.risks import forecast_risks, risks
 from funnel.plan.utilisation import MeasuredSpeed, utilisation

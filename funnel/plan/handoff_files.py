@@ -10,8 +10,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.attribution.result import estimate_text
-from funnel.forecast.plot import forecast_picture
-from funnel.forecast.words import power_lines
+from funnel.forecast.band import Forecast
+from funnel.forecast.faults import power_lines
 from funnel.plan.bundle import json_bytes
 from funnel.plan.checks import (
     FP8_TOLERANCE,
@@ -35,6 +35,7 @@ from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
 from funnel.target.shape import size_text
 from trainer.spec import difference
+from trajectory.report.canvas import BASE, FAILED, Picture, sheet
 from trajectory.report.figures.long_runs import draw_long_runs, long_run
 from trajectory.report.svg import image_files
 
@@ -191,3 +192,26 @@ def _rendered(name: str, recipe: Recipe, values: dict[str, Any]) -> bytes:
         "words": flag_words(recipe.flags),
     }
     return environment.get_template(name).render(values | own).encode()
+
+
+def forecast_picture(forecast: Forecast) -> Picture:
+    """Draw the forecast."""
+    figure = sheet(3.9)
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(
+        lambda tokens, _: size_text(round(tokens)) if tokens >= 1 else ""
+    )
+    axes.xaxis.set_minor_formatter(lambda _tokens, _: "")
+    points = forecast.points
+    tokens, color = [point.tokens for point in points], BASE.light
+    low, high = [point.low_bpb for point in points], [point.high_bpb for point in points]
+    axes.fill_between(tokens, low, high, color=color, alpha=0.25, linewidth=0, label="forecast")
+    middle = [point.middle_bpb for point in points]
+    axes.plot(tokens, middle, color=color, linestyle="--", linewidth=1, label="its middle")
+    if tokens[0] <= forecast.first_day_tokens <= tokens[-1]:
+        axes.axvline(forecast.first_day_tokens, color=FAILED.light, linestyle=":", label="24 h")
+    axes.set_xlabel("training tokens")
+    axes.set_ylabel("training loss, bits per byte")
+    axes.legend(loc="best")
+    return Picture("forecast", "The forecast of the large run's training loss.", figure)

@@ -12,9 +12,8 @@ from typing import Literal, TypeAlias
 
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen
-from funnel.plan.booking import Checkpoints, Schedule
+from funnel.plan.booking import Checkpoints, Operations, Schedule
 from funnel.plan.layout import Layout
-from funnel.plan.operations import Operations
 from funnel.plan.projection import Projection
 from funnel.transfer.rules import WidthRule
 from trainer.spec import Config, Fp8Recipe

@@ -16,7 +16,15 @@ from typing import Literal, TypeAlias
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive
 from autoresearch.words import scalar_text
-from funnel.plan.booking import Booking, Checkpoints, Schedule, make_schedule, plan_checkpoints
+from funnel.plan.booking import (
+    Booking,
+    Checkpoints,
+    Operations,
+    Schedule,
+    make_schedule,
+    plan_checkpoints,
+    plan_operations,
+)
 from funnel.plan.case import Candidate
 from funnel.plan.layout import Cluster, Layout, MemoryUse, layouts
 from funnel.plan.megatron_flags import (
@@ -28,7 +36,6 @@ from funnel.plan.megatron_flags import (
     precision_flags,
     save_flags,
 )
-from funnel.plan.operations import Operations, plan_operations
 from funnel.plan.projection import Projection, project
 from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture

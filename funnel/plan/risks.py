@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from funnel.forecast.band import Forecast
-from funnel.forecast.words import power_lines
+from funnel.forecast.faults import power_lines
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE

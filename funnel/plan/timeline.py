@@ -17,7 +17,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from funnel.cost.figures import Figure, Section, View
 from funnel.cost.gpus import GB10
-from funnel.ladder.pace import timed_trials
+from funnel.ladder.shapes import timed_trials
 from funnel.plan.booking import DAY_S
 from funnel.plan.layout import GB, USABLE, Cluster, layouts
 from funnel.target.architecture import TargetArchitecture

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from funnel.forecast.scaling_law import ScalingLaw
-from funnel.ladder.pace import Pace
 from funnel.ladder.plan import Candidates, Planner
 from funnel.ladder.points import LadderLog
-from funnel.ladder.shapes import training_flops
+from funnel.ladder.shapes import Pace, training_flops
 from tests.support.configs import config
 from tests.support.rows import ok
 from trainer.spec import TrialOk

@@ -22,12 +22,12 @@ from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 from funnel.forecast.verification import ForecastVerdict, Verification
 from funnel.forecast.verification import verify as compare
 from funnel.ladder.result import read_ladder
+from funnel.plan.booking import USUAL_PREEMPTIONS, Terms
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import FORECAST_FILE, handoff_files, plan_json
 from funnel.plan.layout import Cluster
-from funnel.plan.operations import USUAL_PREEMPTIONS, Terms
 from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
 from funnel.target.shape import size_text

@@ -24,12 +24,12 @@ from funnel.attribution.experiment import Attribution
 from funnel.attribution.result import AttributionPlan
 from funnel.attribution.result import lines as attribution_lines
 from funnel.ladder.experiment import Ladder
-from funnel.ladder.pace import measured_pace
 from funnel.ladder.plan import Planner, candidates_of
 from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog
 from funnel.ladder.report import lines as ladder_lines
 from funnel.ladder.report import result_json
+from funnel.ladder.shapes import measured_pace
 from funnel.stress.experiment import StressPlan, StressTest
 from funnel.stress.report import StressReport
 from trainer.spec import AnyConfig, Config

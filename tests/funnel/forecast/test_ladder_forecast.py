@@ -11,9 +11,9 @@ import pytest
 
 from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, Text, read_forecast
+from funnel.forecast.faults import power_lines
 from funnel.forecast.from_ladder import make_ladder_forecast
 from funnel.forecast.rung_runs import ScheduleShape
-from funnel.forecast.words import power_lines
 from tests.support.verify_worlds import World
 
 NEAR = World(

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from autoresearch.errors import HandoffError
-from funnel.forecast.scaling_fit import fit_scaling_law
-from funnel.forecast.scaling_law import FinishedRun, ScalingFit, ScalingLaw
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit, ScalingLaw, fit_scaling_law
 
 CHINCHILLA = ScalingLaw(floor=1.8172, a=482.01, alpha=0.3478, b=2085.43, beta=0.3658)
 """Besiroglu et al. 2024 (arXiv 2404.10102), table 1: E, A, alpha, B, beta."""

@@ -6,9 +6,16 @@ from dataclasses import replace
 import pytest
 
 from autoresearch.errors import CampaignError, TargetError
-from funnel.ladder.pace import measured_pace
 from funnel.ladder.plan import EPOCHS, SPAN, Candidates, Planner
-from funnel.ladder.shapes import EVEN, SIZE_TOLERANCE, departure, own_params, scaled, training_flops
+from funnel.ladder.shapes import (
+    EVEN,
+    SIZE_TOLERANCE,
+    departure,
+    measured_pace,
+    own_params,
+    scaled,
+    training_flops,
+)
 from tests.support.configs import config
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial

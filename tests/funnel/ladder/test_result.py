@@ -9,9 +9,8 @@ from autoresearch.errors import JournalError
 from funnel.cost.measured import measured_of
 from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog, pending
-from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
-from funnel.ladder.result import LadderResult, ladder_result, read_ladder
+from funnel.ladder.result import LadderResult, ladder_result, make_prediction, read_ladder
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, ok, trial

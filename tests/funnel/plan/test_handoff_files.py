@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from funnel.plan.booking import Terms
 from funnel.plan.case import read_case
 from funnel.plan.handoff_files import handoff_files
-from funnel.plan.operations import Terms
 from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of

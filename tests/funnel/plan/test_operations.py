@@ -3,14 +3,17 @@
 import pytest
 
 from funnel.cost.gpus import GPUS
-from funnel.plan.booking import Booking, make_booking, make_schedule, plan_checkpoints
-from funnel.plan.layout import Cluster, Layout
-from funnel.plan.operations import (
+from funnel.plan.booking import (
+    Booking,
     Terms,
     interruptions_per_day,
+    make_booking,
+    make_schedule,
+    plan_checkpoints,
     plan_operations,
     save_interval_h,
 )
+from funnel.plan.layout import Cluster, Layout
 from funnel.plan.projection import project
 from funnel.target.architecture import load_target
 from tests.support.configs import config
