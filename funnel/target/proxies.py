@@ -12,11 +12,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from random import Random
 
-from autoresearch.errors import TargetError
+from agent.menu.files import ProxyMenu, load_menu
+from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import DEPTH_TOLERANCE, ParameterCount, Shape, depth_error, size_text
 from trainer.envelope.random_corpus import vocabulary_of
+from trainer.spec import Config, gpt
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,16 @@ class Scale:
     If so, head_dim may differ from the target's, and the requested size is only a preference,
     because few shapes are small enough to train in seconds.
     """
+
+    @property
+    def base_menu(self) -> ProxyMenu:
+        """The menu that provides the hyperparameter knobs."""
+        return load_menu(self.menu)
+
+    @property
+    def longest_seq_len(self) -> int:
+        """The longest sequence that the scale's menu trains on, in tokens."""
+        return max(int(value) for value in self.base_menu.domains["seq_len"].ends)
 
 
 GPU = Scale(
@@ -55,48 +68,6 @@ CPU = Scale(
 
 
 @dataclass(frozen=True, slots=True)
-class Proxy:
-    """A proxy; it is an :class:`~funnel.target.shape.Architecture`."""
-
-    d_model: int
-    n_layer: int
-    n_head: int
-    kv_heads: int
-    d_ff: int
-    activation: str
-    norm: str
-    positions: str
-    tie_embeddings: bool
-    qk_norm: bool
-    norm_place: str
-    rope_base: float
-    seq_len: int
-
-    @classmethod
-    def of(cls, shape: Shape, d_model: int, seq_len: int) -> Proxy:
-        """Return the proxy of this width, which must be a multiple of :func:`width_unit`."""
-        return cls(
-            d_model=d_model,
-            n_layer=max(1, math.floor(d_model * shape.depth_ratio + Fraction(1, 2))),
-            n_head=d_model // shape.head_dim,
-            kv_heads=d_model // (shape.head_dim * shape.group),
-            d_ff=int(d_model * shape.ffn_ratio),
-            activation=shape.activation,
-            norm=shape.norm,
-            positions=shape.positions,
-            tie_embeddings=shape.tie_embeddings,
-            qk_norm=shape.qk_norm,
-            norm_place=shape.norm_place,
-            rope_base=shape.rope_base,
-            seq_len=seq_len,
-        )
-
-    @property
-    def depth_ratio(self) -> Fraction:
-        return Fraction(self.n_layer, self.d_model)
-
-
-@dataclass(frozen=True, slots=True)
 class ProxyBase:
     """The proxy of a target that keeps its shape, for one requested size and one vocabulary."""
 
@@ -108,7 +79,7 @@ class ProxyBase:
     vocab_size: int
     shape: Shape
     """Shape of the proxy: the target's, possibly with smaller heads."""
-    proxy: Proxy
+    proxy: Config
     """The proxy nearest to the requested size, by ratio."""
 
     def given_up(self) -> tuple[str, ...]:
@@ -122,14 +93,13 @@ SMALLEST_HEAD_DIM = 8
 
 
 def find_proxy(
-    target: TargetArchitecture, *, scale: Scale, params: int, tokenizer: str, seq_len: int
+    target: TargetArchitecture, *, scale: Scale, params: int, tokenizer: str
 ) -> ProxyBase:
     """Find the proxy with about ``params`` parameters.
 
-    On a CPU its heads are the widest that allow several widths, if any do.
+    On a CPU its heads are the widest that allow several widths, if any do. A learned table of
+    positions has a row for each token of the longest sequence.
 
-    :param seq_len: longest sequence that will be trained, and so the rows of a learned table of
-        positions.
     :raises TargetError: if no proxy keeps the shape; the message names what prevents it.
     :raises CorpusError: if there is no such tokenizer.
     """
@@ -140,13 +110,13 @@ def find_proxy(
             "proxies have; ask for a size within, or --tiny for a CPU"
         )
     asked, vocab_size = min(max(params, low), high), vocabulary_of(tokenizer)
-    found: list[tuple[Shape, dict[Proxy, int]]] = []
+    found: list[tuple[Shape, dict[Config, int]]] = []
     for shape in _shapes(target) if scale.is_cpu else [Shape.of(target)]:
         wide = {
             proxy: count
-            for proxy in _by_width(shape, target.d_model, seq_len)
+            for proxy in _by_width(shape, target.d_model, scale)
             if low <= (count := ParameterCount.of(proxy, vocab_size).total) <= high
-            and abs(depth_error(proxy.depth_ratio, shape.depth_ratio)) <= DEPTH_TOLERANCE
+            and abs(depth_error(Shape.of(proxy).depth_ratio, shape.depth_ratio)) <= DEPTH_TOLERANCE
         }
         if wide:
             found.append((shape, wide))
@@ -202,15 +172,65 @@ def _shapes(target: TargetArchitecture) -> Iterator[Shape]:
     With rotary positions a head_dim stays even.
     """
     shape = Shape.of(target)
-    even = 2 if shape.positions == "rotary" else 1
+    even = 2 if shape.kinds["positions"] == "rotary" else 1
     yield shape
     while shape.head_dim % (2 * even) == 0 and shape.head_dim // 2 >= SMALLEST_HEAD_DIM:
         shape = replace(shape, head_dim=shape.head_dim // 2)
         yield shape
 
 
-def _by_width(shape: Shape, widest: int, seq_len: int) -> Iterator[Proxy]:
+def _by_width(shape: Shape, widest: int, scale: Scale) -> Iterator[Config]:
     """Yield the proxies with whole heads and a whole d_ff, by width, up to the target's width."""
-    unit = width_unit(shape)
+    base, unit = gpt(scale.base_menu.baseline), width_unit(shape)
+    fixed = shape.kinds | {"seq_len": scale.longest_seq_len}
     for d_model in range(unit, max(unit, widest) + 1, unit):
-        yield Proxy.of(shape, d_model, seq_len)
+        whole = {
+            "d_model": d_model,
+            "n_layer": max(1, math.floor(d_model * shape.depth_ratio + Fraction(1, 2))),
+            "n_head": d_model // shape.head_dim,
+            "n_kv_head": d_model // (shape.head_dim * shape.group),
+            "d_ff": int(d_model * shape.ffn_ratio),
+        }
+        yield base.model_copy(update=fixed | whole)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCheck:
+    """Differences between a menu's shapes and the target's."""
+
+    at_defaults: tuple[str, ...]
+    """Differences between the shape of the menu's baseline and the target's, in words."""
+    departing_share: float
+    """Share of trainable random configs whose shape differs from the target's."""
+
+    @classmethod
+    def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> ShapeCheck:
+        """Check the menu's baseline and random configs, which are the same on every call.
+
+        :param draws: number of random configs.
+        """
+        wanted = Shape.of(target)
+        rng = Random(0)
+        departing = trainable = 0
+        for _ in range(draws):
+            changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
+            try:
+                config = gpt(menu.apply(menu.baseline, changes))
+            except SpecError:
+                continue
+            trainable += 1
+            departing += any(Shape.of(config).departures(wanted))
+        return cls(
+            at_defaults=tuple(Shape.of(gpt(menu.baseline)).departures(wanted)),
+            departing_share=departing / trainable if trainable else 1.0,
+        )
+
+    def warnings(self, name: str) -> list[str]:
+        """Return one sentence per difference of the baseline, and one about random configs.
+
+        :param name: the target's name.
+        """
+        said = [f"the defaults leave the shape of {name}: {clause}" for clause in self.at_defaults]
+        if self.departing_share:
+            said.append(f"{self.departing_share:.1%} of random configs leave the shape of {name}")
+        return said

@@ -10,15 +10,17 @@ neighboring ratios.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 from autoresearch.errors import TargetError
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal, EqualSize
-from funnel.target.proxies import Proxy, ProxyBase
+from funnel.target.proxies import ProxyBase
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import ParameterCount
+from trainer.spec import Config, gpt
 
 N = TypeVar("N", int, float)
 
@@ -52,62 +54,61 @@ Tensor cores need multiples of 16.
 WIDTH_GRAIN = {False: 128, True: 32}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RatioFamily:
-    """Values that a search over one target's ratios may try."""
+    """Values that a search over one target's ratios may try, found around one baseline.
+
+    :raises TargetError: if the target's fixed ratios allow no family.
+    """
 
     base: ProxyBase
     """The proxy that keeps the target's shape."""
-    size: EqualSize
-    proxy: Proxy
-    """The baseline, which has the target's shape."""
-    widths: tuple[int, ...]
-    """Widths in ascending order, the baseline's included; the only one if ``depth_width`` is fixed.
-    """
-    ffn_ratios: tuple[float, ...]
-    head_dims: tuple[int, ...]
-    kv_groups: tuple[int, ...]
+    equal: Equal
 
-    @classmethod
-    def of(
-        cls,
-        target: TargetArchitecture,
-        *,
-        base: ProxyBase,
-        equal: Equal,
-        seq_len: int,
-    ) -> Self:
-        """Return the family whose baseline is the base's proxy.
-
-        :param seq_len: length of the search's sequences, at which FLOPs are counted.
-        :raises TargetError: if the target's fixed ratios allow no family.
-        """
-        if "depth_width" in target.fixed and "ffn_ratio" not in target.fixed:
+    def __post_init__(self) -> None:
+        if "depth_width" in self.target.fixed and "ffn_ratio" not in self.target.fixed:
             raise TargetError(
-                f"{target.name} fixes depth_width and leaves ffn_ratio free, but at equal size "
-                "layers pay for a wider feed-forward block; fix both or free both"
+                f"{self.target.name} fixes depth_width and leaves ffn_ratio free, but at equal "
+                "size layers pay for a wider feed-forward block; fix both or free both"
             )
-        tiny = base.scale.is_cpu
-        proxy = _whole_heads(base) if tiny else base.proxy
-        grain = math.gcd(GRAIN[tiny], proxy.d_ff)
-        size = EqualSize.of(
-            proxy, equal=equal, vocab_size=base.vocab_size, seq_len=seq_len, unit=grain
-        )
-        ratio = proxy.d_ff / proxy.d_model
-        search = _Ladders(target, proxy, size, tiny)
-        return cls(
-            base=base,
-            size=size,
-            proxy=proxy,
-            widths=search.widths(ratio),
-            ffn_ratios=search.ratios(ratio),
-            head_dims=search.head_dims(),
-            kv_groups=search.kv_groups(),
-        )
 
     @property
     def target(self) -> TargetArchitecture:
         return self.base.target
+
+    @cached_property
+    def proxy(self) -> Config:
+        """The baseline, which has the target's shape; on a CPU with heads narrow enough to allow
+        other widths."""
+        proxy, group = self.base.proxy, self.base.shape.group
+        if not self.base.scale.is_cpu:
+            return proxy
+        even = 2 if proxy.positions == "rotary" else 1
+        head_dim = proxy.d_model // proxy.n_head
+        while (
+            proxy.d_model < HEADS_ACROSS * head_dim * group
+            and head_dim % (2 * even) == 0
+            and head_dim // 2 >= SMALLEST_HEAD
+        ):
+            head_dim //= 2
+        heads = proxy.d_model // head_dim
+        return proxy.model_copy(update={"n_head": heads, "n_kv_head": heads // group})
+
+    @cached_property
+    def seq_len(self) -> int:
+        """Length of the search's sequences, at which FLOPs are counted."""
+        return gpt(self.base.scale.base_menu.baseline).seq_len
+
+    @cached_property
+    def size(self) -> EqualSize:
+        """The size of every config."""
+        return EqualSize.of(
+            self.proxy,
+            equal=self.equal,
+            vocab_size=self.base.vocab_size,
+            seq_len=self.seq_len,
+            unit=math.gcd(GRAIN[self.base.scale.is_cpu], self.proxy.d_ff),
+        )
 
     @property
     def ffn_ratio(self) -> float:
@@ -121,6 +122,75 @@ class RatioFamily:
     @property
     def kv_group(self) -> int:
         return self.proxy.n_head // self.proxy.kv_heads
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Widths nearest to the baseline's whose layers allow the target's ratio, in ascending
+        order; the baseline's alone if ``depth_width`` is fixed."""
+        own = self.proxy.d_model
+        if "depth_width" in self.target.fixed:
+            return (own,)
+        grain = math.gcd(WIDTH_GRAIN[self.base.scale.is_cpu], own)
+        sides = [
+            [width for width in self._outwards(sign * grain) if self._fits(width, self.ffn_ratio)]
+            for sign in (-1, 1)
+        ]
+        return _spaced(own, sides, WIDTH_STEP, MOST_WIDTHS)
+
+    def _outwards(self, step: int) -> Iterator[int]:
+        """Yield widths from the baseline's outward while width to depth stays in its range."""
+        own = self.proxy.d_model
+        for d_model in itertools.count(own + step, step):
+            layers = self.size.layers(d_model, self.ffn_ratio) if d_model > 0 else 0
+            if layers < LEAST_LAYERS - 0.5:
+                return
+            off = d_model / max(1, round(layers)) / (own / self.proxy.n_layer)
+            if max(off, 1 / off) > ASPECT_RANGE[self.base.scale.is_cpu] * (1 + 1e-9):
+                return
+            yield d_model
+
+    def _fits(self, d_model: int, ratio: float) -> bool:
+        layers = math.floor(self.size.layers(d_model, ratio) + 0.5)
+        if layers < LEAST_LAYERS:
+            return False
+        left = self.size.ratio(d_model, layers)
+        return left > 0 and abs(math.log(left / ratio)) <= math.log1p(RATIO_TOLERANCE)
+
+    @cached_property
+    def ffn_ratios(self) -> tuple[float, ...]:
+        """The target's ratio, and nearby ratios that whole layers allow at its width."""
+        own = self.ffn_ratio
+        if "ffn_ratio" in self.target.fixed:
+            return (own,)
+        # Multiples of a quarter, from the ratio outward to the ends of the range.
+        below = range(math.ceil(own * 4 - 1), math.ceil(own / FFN_RANGE * 4) - 1, -1)
+        above = range(math.floor(own * 4 + 1), math.floor(own * FFN_RANGE * 4) + 1)
+        sides = [
+            [n / 4 for n in side if n > 0 and self._fits(self.proxy.d_model, n / 4)]
+            for side in (below, above)
+        ]
+        return _spaced(own, sides, RATIO_STEP, MOST_RATIOS)
+
+    @cached_property
+    def head_dims(self) -> tuple[int, ...]:
+        """Widths of a head that divide the baseline's width."""
+        wanted = {int(self.head_dim * factor) for factor in HEAD_FACTORS}
+        whole = {
+            head_dim
+            for head_dim in wanted
+            if head_dim >= SMALLEST_HEAD
+            and head_dim % 2 == 0
+            and self.proxy.d_model % head_dim == 0
+        }
+        free = set() if "head_dim" in self.target.fixed else whole
+        return tuple(sorted(free | {self.head_dim}))
+
+    @cached_property
+    def kv_groups(self) -> tuple[int, ...]:
+        """Heads of queries to a KV head that divide the baseline's heads."""
+        whole = {group for group in KV_GROUPS if self.proxy.n_head % group == 0}
+        free = set() if "kv_group" in self.target.fixed else whole
+        return tuple(sorted(free | {self.kv_group}))
 
     def is_free(self, name: RatioName) -> bool:
         """Return whether the search may change a ratio: it is not fixed and has several values."""
@@ -143,94 +213,6 @@ class RatioFamily:
     def params(self) -> int:
         """All parameters of the baseline, its tables included."""
         return ParameterCount.of(self.proxy, self.base.vocab_size).total
-
-
-def _whole_heads(base: ProxyBase) -> Proxy:
-    """Return the proxy with heads narrow enough to allow other widths."""
-    proxy, group = base.proxy, base.shape.group
-    even = 2 if proxy.positions == "rotary" else 1
-    head_dim = proxy.d_model // proxy.n_head
-    while (
-        proxy.d_model < HEADS_ACROSS * head_dim * group
-        and head_dim % (2 * even) == 0
-        and head_dim // 2 >= SMALLEST_HEAD
-    ):
-        head_dim //= 2
-    heads = proxy.d_model // head_dim
-    return replace(proxy, n_head=heads, kv_heads=heads // group)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ladders:
-    """Finds the values of each numeric ratio around one baseline."""
-
-    target: TargetArchitecture
-    proxy: Proxy
-    size: EqualSize
-    tiny: bool
-
-    def widths(self, ratio: float) -> tuple[int, ...]:
-        """Return the widths, nearest to the baseline's, whose layers allow the target's ratio."""
-        own = self.proxy.d_model
-        if "depth_width" in self.target.fixed:
-            return (own,)
-        grain = math.gcd(WIDTH_GRAIN[self.tiny], own)
-        sides = [
-            [width for width in self._outwards(own, direction * grain) if self._fits(width, ratio)]
-            for direction in (-1, 1)
-        ]
-        return _spaced(own, sides, WIDTH_STEP, MOST_WIDTHS)
-
-    def _outwards(self, own: int, step: int) -> Iterator[int]:
-        """Yield widths from the baseline's outward while width to depth stays in its range."""
-        aspect = own / self.proxy.n_layer
-        for d_model in itertools.count(own + step, step):
-            layers = self.size.layers(d_model, self.proxy.d_ff / own) if d_model > 0 else 0
-            if layers < LEAST_LAYERS - 0.5:
-                return
-            off = d_model / max(1, round(layers)) / aspect
-            if max(off, 1 / off) > ASPECT_RANGE[self.tiny] * (1 + 1e-9):
-                return
-            yield d_model
-
-    def _fits(self, d_model: int, ratio: float) -> bool:
-        layers = math.floor(self.size.layers(d_model, ratio) + 0.5)
-        if layers < LEAST_LAYERS:
-            return False
-        left = self.size.ratio(d_model, layers)
-        return left > 0 and abs(math.log(left / ratio)) <= math.log1p(RATIO_TOLERANCE)
-
-    def ratios(self, own: float) -> tuple[float, ...]:
-        """Return the target's ratio, and nearby ratios that whole layers allow at its width."""
-        if "ffn_ratio" in self.target.fixed:
-            return (own,)
-        # Multiples of a quarter, from the ratio outward to the ends of the range.
-        below = range(math.ceil(own * 4 - 1), math.ceil(own / FFN_RANGE * 4) - 1, -1)
-        above = range(math.floor(own * 4 + 1), math.floor(own * FFN_RANGE * 4) + 1)
-        sides = [
-            [n / 4 for n in side if n > 0 and self._fits(self.proxy.d_model, n / 4)]
-            for side in (below, above)
-        ]
-        return _spaced(own, sides, RATIO_STEP, MOST_RATIOS)
-
-    def head_dims(self) -> tuple[int, ...]:
-        own, d_model = self.proxy.d_model // self.proxy.n_head, self.proxy.d_model
-        if "head_dim" in self.target.fixed:
-            return (own,)
-        wanted = {int(own * factor) for factor in HEAD_FACTORS}
-        whole = {
-            head_dim
-            for head_dim in wanted
-            if head_dim >= SMALLEST_HEAD and head_dim % 2 == 0 and d_model % head_dim == 0
-        }
-        return tuple(sorted(whole | {own}))
-
-    def kv_groups(self) -> tuple[int, ...]:
-        own = self.proxy.n_head // self.proxy.kv_heads
-        if "kv_group" in self.target.fixed:
-            return (own,)
-        whole = {group for group in KV_GROUPS if self.proxy.n_head % group == 0}
-        return tuple(sorted(whole | {own}))
 
 
 def _spaced(own: N, sides: Sequence[Sequence[N]], step: float, most: int) -> tuple[N, ...]:

@@ -7,30 +7,22 @@ the schedule.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 
-from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.files import ProxyMenu
 from agent.menu.formulas import Constraint
 from agent.menu.knob import Knob
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange
+from autoresearch.options import toml_values
 from autoresearch.values import Scalar
 from funnel.target.equal_size import RATIO_TOLERANCE
-from funnel.target.menu_text import (
-    SHAPE_FIELDS,
-    campaign_defaults,
-    constraint_lines,
-    knob_lines,
-    longest_seq_len,
-    own_constraints,
-    table_lines,
-    text_lines,
-)
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import size_text
-from trainer.spec import gpt
+from trainer.spec import Config, gpt
 
 KINDS: Mapping[RatioName, tuple[Scalar, ...]] = {
     "activation": ("gelu", "swiglu", "geglu", "relu2"),
@@ -40,6 +32,11 @@ KINDS: Mapping[RatioName, tuple[Scalar, ...]] = {
     "positions": ("learned", "rotary"),
     "tie_embeddings": (False, True),
 }
+SHAPE_FIELDS = frozenset(
+    "n_layer n_head n_kv_head d_model d_ff activation norm positions tie_embeddings".split()
+)
+LATER = ("norm_place", "qk_norm", "rope_base")
+"""Fields that older configs lack; they are written only where they differ from their defaults."""
 ROPE_BASES = (1_000.0, 10_000.0, 100_000.0, 500_000.0)
 LEFT_ALONE = SHAPE_FIELDS | {"precision", "seq_len"}
 """Knobs of the shipped menu that this menu omits.
@@ -57,7 +54,7 @@ SCHEDULE = Knob(
 
 def ratio_menu_text(family: RatioFamily) -> str:
     """Return the menu as TOML."""
-    base = load_menu(family.base.scale.menu)
+    base = family.base.scale.base_menu
     knobs: list[Knob] = []
     for free in family.free:
         domain, default, reads = _turned(family, free)
@@ -66,7 +63,7 @@ def ratio_menu_text(family: RatioFamily) -> str:
             Knob(name=ratio.knob, domain=domain, default=default, reads=reads, doc=ratio.doc)
         )
     knobs.append(SCHEDULE)
-    most = gpt(base.baseline).tokens_per_step // _seq_len(family)
+    most = gpt(base.baseline).tokens_per_step // family.seq_len
     for knob in base.knobs.values():
         if knob.name == "batch_size":
             sizes = tuple(int(value) for value in knob.domain.ends if int(value) <= most)
@@ -74,25 +71,46 @@ def ratio_menu_text(family: RatioFamily) -> str:
         elif knob.name not in LEFT_ALONE:
             knobs.append(knob)
     constants = _constants(base, family, {knob.name for knob in knobs})
-    constants["precision"] = "bf16"
+    own = base.campaign.model_copy(update={"tokenizer": family.base.tokenizer})
+    left_out = ("device", "min_device")  # they are for the machine that the base menu is for
+    campaign = {name: v for name, v in toml_values(own).items() if v and name not in left_out}
     tiny = "-tiny" if family.base.scale.is_cpu else ""
-    name = f"{family.target.name}{tiny}-ratios"
     blocks = [
-        [f"name = {json.dumps(name)}", f"doc = {text_lines(_doc(family))}"],
-        *(knob_lines(knob) for knob in knobs),
-        table_lines("tied", _formulas(family)),
-        table_lines("constants", constants),
-        *(constraint_lines(one) for one in _constraints(base, family)),
-        table_lines("campaign", campaign_defaults(base, family.base.tokenizer)),
+        [
+            f"name = {json.dumps(f'{family.target.name}{tiny}-ratios')}",
+            f'doc = """\n{_doc(family)}"""',
+        ],
+        *(
+            [
+                f"[knobs.{knob.name}]",
+                *knob.domain.toml_lines(),
+                *_pairs({"default": knob.default}),
+                *_pairs({} if knob.reads is None else {"reads": knob.reads}),
+                *_pairs({"doc": knob.doc}),
+            ]
+            for knob in knobs
+        ),
+        ["[tied]", *_pairs(_formulas(family))],
+        ["[constants]", *_pairs(constants | {"precision": "bf16"})],
+        *(
+            ["[[constraints]]", *_pairs({"expr": one.expr, "doc": one.doc})]
+            for one in _constraints(base, family)
+        ),
+        ["[campaign]", *_pairs(campaign)],
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _pairs(values: Mapping[str, Scalar]) -> Iterator[str]:
+    # JSON strings, numbers and booleans are also valid TOML.
+    return (f"{name} = {json.dumps(value)}" for name, value in values.items())
 
 
 def _doc(family: RatioFamily) -> str:
     target, size, proxy = family.target, family.size, family.proxy
     held = {
         "params": f"{size.amount:,} weights in the blocks' matrices",
-        "flops": f"{6 * size.amount:,} FLOPs a token, on sequences of {_seq_len(family)}",
+        "flops": f"{6 * size.amount:,} FLOPs a token, on sequences of {family.seq_len}",
     }[size.equal]
     left = [RATIOS[name].name for name in RATIOS if not family.is_free(name)]
     departures = [clause for clause in family.base.given_up() if not clause.startswith("head_dim")]
@@ -102,7 +120,7 @@ def _doc(family: RatioFamily) -> str:
         departures.append(
             f"the vocabulary is {family.base.vocab_size}, the target's {target.vocab_size}"
         )
-    longest = longest_seq_len(family.base.scale)
+    longest = family.base.scale.longest_seq_len
     if longest != target.seq_len:
         departures.append(f"sequences have up to {longest} tokens, the target's {target.seq_len}")
     lines = [
@@ -116,10 +134,6 @@ def _doc(family: RatioFamily) -> str:
         f"Not kept: {'; '.join(departures)}.",
     ]
     return "\n".join(lines)
-
-
-def _seq_len(family: RatioFamily) -> int:
-    return int(gpt(load_menu(family.base.scale.menu).baseline).seq_len)
 
 
 # --- knobs --------------------------------------------------------------------------------------
@@ -154,50 +168,38 @@ def _turned(family: RatioFamily, name: RatioName) -> tuple[Domain, Scalar, str |
 def _constants(base: ProxyMenu, family: RatioFamily, turned: set[str]) -> dict[str, Scalar]:
     """Return the fields that are neither knobs nor tied, without those at their defaults."""
     target, proxy = family.target, family.proxy
-    values = {name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS} | {
-        "seq_len": gpt(base.baseline).seq_len
-    }
     sizes: dict[str, Scalar] = {
         "n_layer": proxy.n_layer,
         "n_head": proxy.n_head,
         "n_kv_head": proxy.kv_heads,
         "d_ff": proxy.d_ff,
     }
-    fields: dict[str, Scalar] = {
-        **{name: value for name, value in sizes.items() if not _follows(family, name)},
-        "d_model": proxy.d_model,
-        **{
-            name: getattr(target, name)
-            for name in ("activation", "norm", "positions", "tie_embeddings")
-        },
-    }
-    later: dict[str, Scalar] = {
-        "norm_place": "pre",
-        "qk_norm": False,
-        "rope_base": 10_000.0,
-    }
-    fields |= {
-        name: getattr(target, name)
-        for name, usual in later.items()
-        if getattr(target, name) != usual
-    }
+    fields = {name: value for name, value in sizes.items() if not _follows(family, name)}
+    fields["d_model"] = proxy.d_model
+    for name in ("activation", "norm", "positions", "tie_embeddings", *LATER):
+        if name not in LATER or getattr(target, name) != Config.model_fields[name].default:
+            fields[name] = getattr(target, name)
+    values = {name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS}
+    values["seq_len"] = family.seq_len
     return values | {name: value for name, value in fields.items() if name not in turned}
 
 
 # --- ties and constraints -----------------------------------------------------------------------
 
 
+def _term(family: RatioFamily, name: RatioName, fixed: float) -> str:
+    """Return a ratio's knob, or its number if it has none."""
+    return name if family.is_free(name) else f"{fixed:.15g}"
+
+
 def _formulas(family: RatioFamily) -> dict[str, Scalar]:
-    size = family.size
-    ratio = "ffn_ratio" if family.is_free("ffn_ratio") else f"{family.ffn_ratio:.15g}"
-    head_dim = "head_dim" if family.is_free("head_dim") else str(family.head_dim)
-    group = "kv_group" if family.is_free("kv_group") else str(family.kv_group)
+    group = _term(family, "kv_group", family.kv_group)
     activation = None if family.is_free("activation") else family.target.activation
     formulas = {
-        "n_layer": size.layers_formula(ratio),
-        "n_head": f"d_model / {head_dim}",
+        "n_layer": family.size.layers_formula(_term(family, "ffn_ratio", family.ffn_ratio)),
+        "n_head": f"d_model / {_term(family, 'head_dim', family.head_dim)}",
         "n_kv_head": f"n_head / {group}",
-        "d_ff": size.d_ff_formula(group, activation),
+        "d_ff": family.size.d_ff_formula(group, activation),
     }
     return {name: formula for name, formula in formulas.items() if _follows(family, name)}
 
@@ -214,15 +216,18 @@ def _follows(family: RatioFamily, field: str) -> bool:
 
 
 def _constraints(base: ProxyMenu, family: RatioFamily) -> Iterator[Constraint]:
-    yield from own_constraints(base)
+    # Those of the base menu on its shape and on the tokens of a step do not hold here.
+    for constraint in base.constraints:
+        if not (SHAPE_FIELDS | {"batch_size"}) & set(re.findall(r"\w+", constraint.expr)):
+            yield constraint
     if family.is_free("kv_group") or family.is_free("head_dim"):
-        head_dim = "head_dim" if family.is_free("head_dim") else family.head_dim
-        group = "kv_group" if family.is_free("kv_group") else family.kv_group
+        head_dim = _term(family, "head_dim", family.head_dim)
+        group = _term(family, "kv_group", family.kv_group)
         yield Constraint(
             expr=f"d_model % ({head_dim} * {group}) == 0", doc="heads and KV heads are whole"
         )
     if family.is_free("ffn_ratio") or family.is_free("depth_width"):
-        ratio = "ffn_ratio" if family.is_free("ffn_ratio") else f"{family.ffn_ratio:.15g}"
+        ratio = _term(family, "ffn_ratio", family.ffn_ratio)
         left, bound = family.size.ratio_formula(), 1 + RATIO_TOLERANCE
         yield Constraint(
             expr=f"{ratio} / {bound:g} <= {left} <= {ratio} * {bound:g} and n_layer >= 2",

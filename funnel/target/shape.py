@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from autoresearch.errors import AutoresearchError
+from autoresearch.values import Scalar
 from autoresearch.words import scalar_text
 from trainer.machine.flops import DecoderShape, block_gains, block_weights
 
@@ -47,6 +48,16 @@ def size_text(count: int) -> str:
     return f"{float(digits) * 10 ** int(exponent) / power:.15g}{unit}"
 
 
+KINDS = (
+    "activation",
+    "norm",
+    "positions",
+    "tie_embeddings",
+    "qk_norm",
+    "norm_place",
+    "rope_base",
+)
+"""Fields of an architecture that are not numbers of its size, in the order of messages."""
 DEPTH_TOLERANCE = 0.10
 """Largest relative difference of n_layer / d_model from the target's, since layers are whole."""
 
@@ -106,13 +117,8 @@ class Shape:
     """d_ff / d_model."""
     depth_ratio: Fraction
     """n_layer / d_model."""
-    activation: str
-    norm: str
-    positions: str
-    tie_embeddings: bool
-    qk_norm: bool
-    norm_place: str
-    rope_base: float
+    kinds: dict[str, Scalar]
+    """Every other part by name, see :data:`KINDS`."""
 
     @classmethod
     def of(cls, architecture: Architecture) -> Shape:
@@ -121,13 +127,7 @@ class Shape:
             group=architecture.n_head // architecture.kv_heads,
             ffn_ratio=Fraction(architecture.d_ff, architecture.d_model),
             depth_ratio=Fraction(architecture.n_layer, architecture.d_model),
-            activation=architecture.activation,
-            norm=architecture.norm,
-            positions=architecture.positions,
-            tie_embeddings=architecture.tie_embeddings,
-            qk_norm=architecture.qk_norm,
-            norm_place=architecture.norm_place,
-            rope_base=architecture.rope_base,
+            kinds={name: getattr(architecture, name) for name in KINDS},
         )
 
     def departures(self, target: Shape) -> Iterator[str]:
@@ -136,13 +136,7 @@ class Shape:
             ("head_dim", self.head_dim, target.head_dim),
             ("heads to a KV head", self.group, target.group),
             ("d_ff / d_model", float(self.ffn_ratio), float(target.ffn_ratio)),
-            ("activation", self.activation, target.activation),
-            ("norm", self.norm, target.norm),
-            ("positions", self.positions, target.positions),
-            ("tie_embeddings", self.tie_embeddings, target.tie_embeddings),
-            ("qk_norm", self.qk_norm, target.qk_norm),
-            ("norm_place", self.norm_place, target.norm_place),
-            ("rope_base", self.rope_base, target.rope_base),
+            *((name, own, target.kinds[name]) for name, own in self.kinds.items()),
         ):
             if own != wanted:
                 yield f"{what} is {scalar_text(own)}, the target's {scalar_text(wanted)}"

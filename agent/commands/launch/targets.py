@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from agent.commands.options import JsonOption, takes
-from agent.menu.files import load_menu, parse_menu
+from agent.menu.files import parse_menu
 from agent.workbench.console import answer, plain_table, print_lines
 from autoresearch.errors import TargetError
 from autoresearch.files import write_new
@@ -21,13 +21,11 @@ from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.target.equal_size import Equal
-from funnel.target.menu_text import longest_seq_len
 from funnel.target.proxies import CPU, GPU, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import parse_size, size_text
-from trainer.spec import gpt
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
@@ -111,16 +109,9 @@ def from_target(
     scale = CPU if asked.tiny else GPU
     params = parse_size(asked.params) if asked.params else scale.default_params
     chosen = _fixing(load_target(target), fix or [])
-    base = find_proxy(
-        chosen,
-        scale=scale,
-        params=params,
-        tokenizer=asked.tokenizer or scale.tokenizer,
-        seq_len=longest_seq_len(scale),
-    )
-    family = RatioFamily.of(
-        chosen, base=base, equal=asked.equal, seq_len=gpt(load_menu(scale.menu).baseline).seq_len
-    )
+    tokenizer = asked.tokenizer or scale.tokenizer
+    base = find_proxy(chosen, scale=scale, params=params, tokenizer=tokenizer)
+    family = RatioFamily(base, asked.equal)
     text = ratio_menu_text(family)
     parse_menu(text, f"for {chosen.name}")
     if out is not None:

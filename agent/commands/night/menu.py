@@ -25,7 +25,7 @@ from autoresearch.files import write_new
 from autoresearch.plain_text import plain
 from autoresearch.words import json_text
 from funnel.target.architecture import load_target
-from funnel.target.menu_text import ShapeCheck
+from funnel.target.proxies import ShapeCheck
 
 TEMPLATE = "suggest.md.j2"
 

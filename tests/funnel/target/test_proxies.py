@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import TargetError
 from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.menu_text import longest_seq_len
 from funnel.target.proxies import CPU, GPU, ProxyBase, Scale, find_proxy
 from funnel.target.shape import ParameterCount, Shape
 
@@ -24,7 +23,6 @@ def proxy_of(
         scale=scale,
         params=params or scale.default_params,
         tokenizer=tokenizer or scale.tokenizer,
-        seq_len=longest_seq_len(scale),
     )
 
 

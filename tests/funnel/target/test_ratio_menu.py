@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from agent.menu.files import load_menu, parse_menu
+from agent.menu.files import parse_menu
 from agent.menu.proxy_menu import ProxyMenu
 from agent.menu.rails import Rails
 from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal
-from funnel.target.menu_text import longest_seq_len
 from funnel.target.proxies import CPU, GPU, Scale, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
@@ -32,15 +31,8 @@ CASES = [("llama-7b", GPU, "params"), ("gpt-1b", GPU, "flops"), ("llama-70b", CP
 def family_of(
     target: TargetArchitecture, scale: Scale = GPU, equal: Equal = "params"
 ) -> RatioFamily:
-    base = find_proxy(
-        target,
-        scale=scale,
-        params=scale.default_params,
-        tokenizer=scale.tokenizer,
-        seq_len=longest_seq_len(scale),
-    )
-    seq_len = load_menu(scale.menu).baseline.seq_len
-    return RatioFamily.of(target, base=base, equal=equal, seq_len=seq_len)
+    base = find_proxy(target, scale=scale, params=scale.default_params, tokenizer=scale.tokenizer)
+    return RatioFamily(base, equal)
 
 
 @cache
