@@ -22,7 +22,7 @@ from funnel.plan.layout import OPTIMIZER_BYTES, WEIGHT_BYTES, Cluster, Layout
 from funnel.plan.projection import Projection
 from funnel.plan.utilisation import MeasuredSpeed, Utilisation
 from funnel.target.architecture import TargetArchitecture
-from trainer.machine.flops import FORMULA, TrainingFlops
+from trainer.machine.flops import FORMULA
 
 DAY_S = 24 * 3600
 KEPT_LATEST = 2
@@ -138,7 +138,7 @@ def make_booking(
     :param terms: how the GPUs are rented; None: the default terms, without preemption.
     """
     speed = mfu if isinstance(mfu, Utilisation) else Utilisation(mfu=mfu, source="stated")
-    flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
+    flops = target.flops
     peak_tflops = cluster.world_size * cluster.gpu.bf16_tflops
     tokens_per_s = peak_tflops * 1e12 * speed.mfu / flops.per_token
     hours = target.tokens / tokens_per_s / 3600

@@ -88,8 +88,8 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
     cluster = Cluster(nodes=units, gpus=1, gpu=unit)
     asked: dict[str, float] = {"tokens": target.tokens, "units": units}
     asked |= {"efficiency": rates.spark_scaling, "device_gib": rates.spark_gib}
-    flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
-    tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / flops.causal_per_token
+    per_token = target.flops.causal_per_token
+    tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / per_token
     days = target.tokens / tokens_per_s / DAY_S
     fitting = (use for use in layouts(target, cluster, units, fp8=False) if use.is_usable)
     memory = next(fitting, None)
@@ -98,7 +98,7 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
         "seq_len": target.seq_len,
         "share": 1.0,
         "tokens": float(target.tokens),
-        "flops_per_token": flops.causal_per_token,
+        "flops_per_token": per_token,
         "tokens_per_s": tokens_per_s,
         "days": days,
         "parallelism": parallelism,

@@ -18,7 +18,6 @@ from funnel.cost.gpus import MACHINES
 from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use
 from funnel.plan.step_time import FABRIC_SHARE, StepTime, step_time
 from funnel.target.architecture import TargetArchitecture
-from trainer.machine.flops import TrainingFlops
 
 ERROR = 0.10
 """Largest relative error of the computed share on a published run."""
@@ -161,9 +160,8 @@ def read_measured(path: Path) -> MeasuredSpeed:
 
 
 def _mfu(target: TargetArchitecture, layout: Layout, cluster: Cluster, step_s: float) -> float:
-    flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
-    tokens = layout.global_batch * target.seq_len
-    return flops.per_token * tokens / step_s / (cluster.world_size * cluster.gpu.bf16_tflops * 1e12)
+    peak = cluster.world_size * cluster.gpu.bf16_tflops * 1e12
+    return target.flops.per_token * (layout.global_batch * target.seq_len) / step_s / peak
 
 
 def _same_run(measured: MeasuredSpeed, target: TargetArchitecture, cluster: Cluster) -> None:

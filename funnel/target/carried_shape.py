@@ -15,6 +15,7 @@ Numbers are carried only between configs of equal size, because a larger shape m
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from autoresearch.errors import TargetError
@@ -24,11 +25,12 @@ from funnel.target.architecture import TargetArchitecture
 from funnel.target.equal_size import (
     RATIO_TOLERANCE,
     EqualSize,
-    NumericRatios,
     matrices,
+    numeric_ratios,
     unequal_sizes,
 )
 from funnel.target.ratios import RATIOS, RatioName
+from funnel.target.shape import KINDS
 from trainer.spec import Config
 
 ASPECT_LIMIT = 2.0
@@ -52,16 +54,6 @@ CHANGED_BY: Mapping[RatioName, float] = {
 
 It is larger for the feed-forward ratio, which whole layers meet only approximately.
 """
-NUMBERS: tuple[RatioName, ...] = ("depth_width", "head_dim", "kv_group", "ffn_ratio")
-KINDS: tuple[RatioName, ...] = (
-    "activation",
-    "norm",
-    "norm_place",
-    "qk_norm",
-    "positions",
-    "rope_base",
-    "tie_embeddings",
-)
 
 
 class CarriedRatio(Frozen):
@@ -103,37 +95,41 @@ def carry_shape(
     :param left: harmful ratios, which stay as in the target.
     :raises TargetError: if no shape in whole numbers has the winner's ratios at this size.
     """
-    own, base = NumericRatios.of(winner, baseline), NumericRatios.of(baseline, baseline)
-    unequal = unequal_sizes(winner, baseline, vocab_size)
-    journey = _Journey(winner, baseline, target, own, base, unequal, frozenset(left))
+    journey = _Journey(winner, baseline, target, vocab_size, frozenset(left))
     carried = {name: journey.why_left(name) is None for name in journey.changed()}
-    if not any(carried.values()):
-        return CarriedShape(target=target, ratios=tuple(journey.rows(target, carried)))
-    built = journey.built({name for name, does in carried.items() if does})
+    built = journey.built(carried) if any(carried.values()) else target
     return CarriedShape(target=built, ratios=tuple(journey.rows(built, carried)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Journey:
     """Work of :func:`carry_shape`: decides which ratios to carry, and builds the shape."""
 
     winner: Config
     baseline: Config
     target: TargetArchitecture
-    own: NumericRatios
-    base: NumericRatios
-    unequal: str | None
+    vocab_size: int
     left: frozenset[RatioName]
+
+    @cached_property
+    def own(self) -> dict[RatioName, float]:
+        """The winner's numeric ratios."""
+        return numeric_ratios(self.winner, self.baseline)
+
+    @cached_property
+    def base(self) -> dict[RatioName, float]:
+        """The baseline's numeric ratios."""
+        return numeric_ratios(self.baseline, self.baseline)
 
     def changed(self) -> Iterator[RatioName]:
         """Yield the ratios in which the winner differs from the baseline."""
         winner, baseline = self.winner, self.baseline
         same_layers = (winner.d_model, winner.n_layer) == (baseline.d_model, baseline.n_layer)
         for name in RATIOS:
-            if name in NUMBERS:
+            if name in CHANGED_BY:
                 if name == "ffn_ratio" and same_layers:
                     continue  # d_ff differs only by the change of heads or activation
-                factor = self.own.get(name) / self.base.get(name)
+                factor = self.own[name] / self.base[name]
                 if max(factor, 1 / factor) > 1 + CHANGED_BY[name]:
                     yield name
             elif name in KINDS and getattr(winner, name) != getattr(baseline, name):
@@ -147,37 +143,44 @@ class _Journey:
         paid = self.winner.d_model == self.baseline.d_model and "ffn_ratio" in self.left
         if name in self.left or (paid and name == "depth_width"):
             return "dropped: undoing it alone improved the score"
-        if name in NUMBERS and self.unequal is not None:
-            return f"dropped: the winner has {self.unequal}, and may have won by size"
+        unequal = unequal_sizes(self.winner, self.baseline, self.vocab_size)
+        if name in CHANGED_BY and unequal is not None:
+            return f"dropped: the winner has {unequal}, and may have won by size"
         if name in KINDS and getattr(self.winner, name) == getattr(self.target, name):
             return "the target has it already"
         return None
 
     def factor(self, name: RatioName) -> float:
         """Return the factor by which to multiply a number of the target."""
-        factor = self.own.get(name) / self.base.get(name)
+        factor = self.own[name] / self.base[name]
         if name == "depth_width":
             return min(max(factor, 1 / ASPECT_LIMIT), ASPECT_LIMIT)
         return factor
 
-    def built(self, carried: Collection[RatioName]) -> TargetArchitecture:
-        """Return the target at its own size with these of the winner's ratios.
+    def built(self, carried: Mapping[RatioName, bool]) -> TargetArchitecture:
+        """Return the target at its own size with the winner's ratios that are carried.
 
         :raises TargetError: if no shape in whole numbers has these ratios.
         """
         target = self.target
-        kinds: dict[str, Any] = {n: getattr(self.winner, n) for n in KINDS if n in carried}
+        factors = {name: self.factor(name) if carried.get(name) else 1.0 for name in CHANGED_BY}
+        kinds: dict[str, Any] = {
+            name: getattr(self.winner, name)
+            for name, does in carried.items()
+            if does and name not in CHANGED_BY
+        }
         if "rope_base" in kinds:
             kinds["rope_base"] = target.rope_base * kinds["rope_base"] / self.baseline.rope_base
-        head_dim = self._whole(carried, "head_dim", target.head_dim, even=True)
-        group = self._whole(carried, "kv_group", target.n_head // target.n_kv_head, even=False)
+        head_dim = target.head_dim
+        if carried.get("head_dim"):
+            head_dim = max(2, 2 * round(head_dim * factors["head_dim"] / 2))
+        group = max(1, round(target.n_head // target.n_kv_head * factors["kv_group"]))
         grain = math.gcd(D_FF_GRAIN, target.d_ff)
         size = EqualSize.of(target, equal="params", vocab_size=0, seq_len=1, unit=grain)
         d_model, n_layer = target.d_model, target.n_layer
-        if {"depth_width", "ffn_ratio"} & set(carried):
-            ratio = target.ffn_ratio * (self.factor("ffn_ratio") if "ffn_ratio" in carried else 1)
-            aspect = d_model / n_layer
-            aspect *= self.factor("depth_width") if "depth_width" in carried else 1
+        if carried.get("depth_width") or carried.get("ffn_ratio"):
+            ratio = target.ffn_ratio * factors["ffn_ratio"]
+            aspect = d_model / n_layer * factors["depth_width"]
             d_model = _width(
                 (size.amount * aspect / (size.attention + size.k * ratio)) ** (1 / 3),
                 head_dim * group,
@@ -191,28 +194,24 @@ class _Journey:
                 f"{group} to a KV head, as the winner would have it; fix head_dim or kv_group in "
                 "the target"
             )
-        n_head = d_model // head_dim
-        d_ff = _rest(size, d_model, n_layer, group, str(kinds.get("activation", target.activation)))
-        return _declared(
-            target,
-            {
-                **kinds,
-                "d_model": d_model,
-                "n_layer": n_layer,
-                "n_head": n_head,
-                "n_kv_head": n_head // group,
-                "head_dim": head_dim,
-                "ffn_ratio": d_ff / d_model,
-            },
-        )
-
-    def _whole(
-        self, carried: Collection[RatioName], name: RatioName, own: int, *, even: bool
-    ) -> int:
-        if name not in carried:
-            return own
-        grain = 2 if even else 1
-        return max(grain, grain * round(own * self.factor(name) / grain))
+        # The size leaves this width to the feed-forward block.
+        left = size.amount / n_layer / d_model - 2 * d_model - 2 * d_model / group
+        k = matrices(str(kinds.get("activation", target.activation)))
+        d_ff = size.unit * round(left / k / size.unit)
+        if d_ff < 1:
+            raise TargetError(
+                f"a d_model of {d_model} with {n_layer} layers leaves the feed-forward block "
+                "nothing at the target's size; fix depth_width or ffn_ratio in the target"
+            )
+        whole = {
+            "d_model": d_model,
+            "n_layer": n_layer,
+            "n_head": d_model // head_dim,
+            "n_kv_head": d_model // head_dim // group,
+            "head_dim": head_dim,
+            "ffn_ratio": d_ff / d_model,
+        }
+        return target.reshaped(kinds | whole)
 
     def rows(
         self, built: TargetArchitecture, carried: Mapping[RatioName, bool]
@@ -223,15 +222,15 @@ class _Journey:
                 name=name,
                 baseline=_said(name, self.baseline, self.base),
                 winner=_said(name, self.winner, self.own),
-                before=_said(name, self.target, NumericRatios.of(self.target, self.target)),
-                after=_said(name, built, NumericRatios.of(built, self.target)),
+                before=_said(name, self.target, numeric_ratios(self.target, self.target)),
+                after=_said(name, built, numeric_ratios(built, self.target)),
                 is_carried=is_carried,
                 how=self.why_left(name) or self._how(name),
             )
 
     def _how(self, name: RatioName) -> str:
-        if name in NUMBERS:
-            factor, full = self.factor(name), self.own.get(name) / self.base.get(name)
+        if name in CHANGED_BY:
+            factor, full = self.factor(name), self.own[name] / self.base[name]
             said = f"the target's times {factor:.3g}, to whole heads and layers at its own size"
             return said if factor == full else f"{said}; the winner's {full:.3g} is held to that"
         if name == "rope_base" and self.winner.seq_len != self.target.seq_len:
@@ -242,11 +241,11 @@ class _Journey:
         return "as the winner has it"
 
 
-def _said(name: RatioName, shape: Any, numbers: NumericRatios) -> Scalar:
+def _said(name: RatioName, shape: Any, numbers: Mapping[RatioName, float]) -> Scalar:
     if name == "depth_width":
-        return f"{numbers.aspect:.4g} ({shape.d_model} / {shape.n_layer})"
-    if name in NUMBERS:
-        return float(f"{numbers.get(name):.4g}")
+        return f"{numbers[name]:.4g} ({shape.d_model} / {shape.n_layer})"
+    if name in numbers:
+        return float(f"{numbers[name]:.4g}")
     value: Scalar = getattr(shape, name)
     return scalar_text(value) if isinstance(value, float) else value
 
@@ -259,29 +258,3 @@ def _width(wanted: float, unit: int) -> int:
         if abs(width / wanted - 1) <= WIDTH_MISS:
             return width
     return unit * max(1, round(wanted / unit))
-
-
-def _rest(size: EqualSize, d_model: int, n_layer: int, group: int, activation: str) -> int:
-    """Return the d_ff that the size leaves for this width and depth.
-
-    :raises TargetError: if nothing is left.
-    """
-    left = size.amount / n_layer / d_model - 2 * d_model - 2 * d_model / group
-    d_ff = size.unit * round(left / matrices(activation) / size.unit)
-    if d_ff < 1:
-        raise TargetError(
-            f"a d_model of {d_model} with {n_layer} layers leaves the feed-forward block nothing "
-            "at the target's size; fix depth_width or ffn_ratio in the target"
-        )
-    return d_ff
-
-
-def _declared(target: TargetArchitecture, shape: dict[str, Any]) -> TargetArchitecture:
-    """Return the target with another shape, its declared size, and the same token budget."""
-    own = {name: getattr(target, name) for name in TargetArchitecture.model_fields}
-    values = own | shape | {"token_budget": target.tokens}
-    count = TargetArchitecture.model_construct(**values).parameter_count
-    total = target.params_counted == "total"
-    return TargetArchitecture.model_validate(
-        values | {"params": count.total if total else count.blocks}
-    )

@@ -128,32 +128,20 @@ class EqualSize:
         return f"({left} / {k} / {self.unit} + 0.5) // 1 * {self.unit}"
 
 
-@dataclass(frozen=True, slots=True)
-class NumericRatios:
-    """The numeric ratios of a shape."""
+def numeric_ratios(shape: DecoderShape, reference: DecoderShape) -> dict[RatioName, float]:
+    """Return the numeric ratios of a shape by name.
 
-    aspect: float
-    """Width per layer."""
-    head_dim: float
-    kv_group: float
-    ffn_ratio: float
-    """Nominal ratio: F / D with the reference's heads and activation."""
-
-    @classmethod
-    def of(cls, shape: DecoderShape, reference: DecoderShape) -> NumericRatios:
-        size = EqualSize.of(shape, equal="params", vocab_size=0, seq_len=1, unit=1)
-        like = EqualSize.of(reference, equal="params", vocab_size=0, seq_len=1, unit=1)
-        per_block = size.amount / shape.n_layer / shape.d_model**2
-        return cls(
-            aspect=shape.d_model / shape.n_layer,
-            head_dim=shape.d_model / shape.n_head,
-            kv_group=shape.n_head / shape.kv_heads,
-            ffn_ratio=(per_block - like.attention) / like.k,
-        )
-
-    def get(self, name: RatioName) -> float:
-        """Return one of the numeric ratios."""
-        return self.aspect if name == "depth_width" else float(getattr(self, name))
+    :param reference: shape with whose heads and activation the feed-forward ratio is nominal.
+    """
+    size = EqualSize.of(shape, equal="params", vocab_size=0, seq_len=1, unit=1)
+    like = EqualSize.of(reference, equal="params", vocab_size=0, seq_len=1, unit=1)
+    per_block = size.amount / shape.n_layer / shape.d_model**2
+    return {
+        "depth_width": shape.d_model / shape.n_layer,
+        "head_dim": shape.d_model / shape.n_head,
+        "kv_group": shape.n_head / shape.kv_heads,
+        "ffn_ratio": (per_block - like.attention) / like.k,
+    }
 
 
 def unequal_sizes(winner: Config, baseline: Config, vocab_size: int) -> str | None:
