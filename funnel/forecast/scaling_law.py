@@ -23,7 +23,8 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, P
 from funnel.forecast import robust_fit
 from funnel.forecast.robust_fit import Array, Problem
 
-COVERAGE = 0.95
+TAIL = 100 * (1 - 0.95) / 2
+"""Percentile at which an interval begins; it covers 95 %."""
 
 
 FEWEST_RUNS = 4
@@ -108,9 +109,8 @@ class ScalingFit(Frozen):
 
     def predict(self, params: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array, Array]:
         """Return low, middle and high loss of a finished run: its 95 % interval and median."""
-        loss_RP = self.draws(params, tokens)
-        tail = 100 * (1 - COVERAGE) / 2
-        low, middle, high = np.percentile(loss_RP, [tail, 50.0, 100 - tail], axis=0)
+        ends = [TAIL, 50.0, 100 - TAIL]
+        low, middle, high = np.percentile(self.draws(params, tokens), ends, axis=0)
         return low, middle, high
 
     def draws(self, params: ArrayLike, tokens: ArrayLike) -> Array:
@@ -141,14 +141,12 @@ class ScalingFit(Frozen):
     def exponents(self) -> Exponents:
         """The exponents' intervals and correlation."""
         _, _, alpha, _, beta = self._columns
-        tail = 100 * (1 - COVERAGE) / 2
-        alpha_low, alpha_high = np.percentile(alpha, [tail, 100 - tail])
-        beta_low, beta_high = np.percentile(beta, [tail, 100 - tail])
+        low, high = np.percentile([alpha, beta], [TAIL, 100 - TAIL], axis=1)
         return Exponents(
-            alpha_low=float(alpha_low),
-            alpha_high=float(alpha_high),
-            beta_low=float(beta_low),
-            beta_high=float(beta_high),
+            alpha_low=float(low[0]),
+            alpha_high=float(high[0]),
+            beta_low=float(low[1]),
+            beta_high=float(high[1]),
             correlation=float(np.corrcoef(np.log(alpha), np.log(beta))[0, 1]),
         )
 

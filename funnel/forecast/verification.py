@@ -12,6 +12,7 @@ from statistics import median
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
@@ -121,15 +122,7 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     if is_enough:
         loss_P = np.array([point.loss for point in inside]) * factor
         residual_P = np.log(np.maximum(loss_P, 1e-9)) - log_middle(forecast.points, tokens_P)
-        noise, correlation = noise_of(residual_P)
-        points_W = np.array([float(len(part)) for part in parts])
-        watch = Watch(
-            forecast.ladder.sound,
-            np.array([float(tokens_P[part].mean()) for part in parts]),
-            median_error(noise, correlation, points_W),
-            total,
-            partial(log_middle, forecast.points),
-        )
+        watch = _watch(forecast, tokens_P, residual_P, parts)
         levels_W = np.array([float(np.median(residual_P[part])) for part in parts])
         alarm = _alarm(watch, levels_W, windows)
         if alarm and (departure is None or alarm.tokens <= departure.tokens):
@@ -207,6 +200,20 @@ def _lost(points: Sequence[CloudPoint], forecast: Forecast) -> Departure | None:
             step = _step(run[0], forecast)
             return Departure(side="not finite", step=step, tokens=run[0].tokens)
     return None
+
+
+def _watch(
+    forecast: Forecast, tokens_P: Array, residual_P: Array, parts: Sequence[NDArray[np.intp]]
+) -> Watch:
+    noise, correlation = noise_of(residual_P)
+    points_W = np.array([float(len(part)) for part in parts])
+    return Watch(
+        forecast.ladder.sound,
+        np.array([float(tokens_P[part].mean()) for part in parts]),
+        median_error(noise, correlation, points_W),
+        float(forecast.ladder.total_tokens),
+        partial(log_middle, forecast.points),
+    )
 
 
 def _alarm(watch: Watch, levels_W: Array, windows: Sequence[Window]) -> Departure | None:

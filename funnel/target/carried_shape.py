@@ -194,15 +194,8 @@ class _Journey:
                 f"{group} to a KV head, as the winner would have it; fix head_dim or kv_group in "
                 "the target"
             )
-        # The size leaves this width to the feed-forward block.
-        left = size.amount / n_layer / d_model - 2 * d_model - 2 * d_model / group
         k = matrices(str(kinds.get("activation", target.activation)))
-        d_ff = size.unit * round(left / k / size.unit)
-        if d_ff < 1:
-            raise TargetError(
-                f"a d_model of {d_model} with {n_layer} layers leaves the feed-forward block "
-                "nothing at the target's size; fix depth_width or ffn_ratio in the target"
-            )
+        d_ff = _rest(size, d_model, n_layer, group, k)
         whole = {
             "d_model": d_model,
             "n_layer": n_layer,
@@ -248,6 +241,21 @@ def _said(name: RatioName, shape: Any, numbers: Mapping[RatioName, float]) -> Sc
         return float(f"{numbers[name]:.4g}")
     value: Scalar = getattr(shape, name)
     return scalar_text(value) if isinstance(value, float) else value
+
+
+def _rest(size: EqualSize, d_model: int, n_layer: int, group: int, k: int) -> int:
+    """Return the d_ff of ``k`` matrices that the size leaves for this width and depth.
+
+    :raises TargetError: if nothing is left.
+    """
+    left = size.amount / n_layer / d_model - 2 * d_model - 2 * d_model / group
+    d_ff = size.unit * round(left / k / size.unit)
+    if d_ff < 1:
+        raise TargetError(
+            f"a d_model of {d_model} with {n_layer} layers leaves the feed-forward block nothing "
+            "at the target's size; fix depth_width or ffn_ratio in the target"
+        )
+    return d_ff
 
 
 def _width(wanted: float, unit: int) -> int:

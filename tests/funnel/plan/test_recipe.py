@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from funnel.cost.gpus import GPUS
 from funnel.plan.booking import Booking, make_booking
@@ -15,8 +13,7 @@ from funnel.plan.case import read_case
 from funnel.plan.layout import Cluster
 from funnel.plan.projection import code_patch, project
 from funnel.plan.recipe import Recipe, batch_words, make_recipes
-from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.transfer.rules import timescale
+from funnel.target.architecture import load_target
 from tests.support.configs import config
 
 
@@ -24,15 +21,6 @@ from tests.support.configs import config
 def booking() -> Booking:
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
     return make_booking(load_target("llama-7b"), cluster, mfu=0.4, gpu_hourly_usd=2.5)
-
-
-def winner(stressed: Path, booking: Booking, batch: int | None) -> Recipe:
-    recipes = make_recipes(
-        read_case(stressed).candidates,
-        booking,
-        batch,
-    )
-    return recipes[0]
 
 
 def flag(recipe: Recipe, name: str) -> float:
@@ -44,7 +32,7 @@ def flag(recipe: Recipe, name: str) -> float:
 def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
     stressed: Path, booking: Booking, batch: int | None
 ) -> None:
-    recipe = winner(stressed, booking, batch)
+    recipe = make_recipes(read_case(stressed).candidates, booking, batch)[0]
     projection, schedule = recipe.projection, recipe.schedule
     assert projection.tokens_per_step == schedule.tokens_per_step
     assert projection.steps == schedule.steps == flag(recipe, "--train-iters")
@@ -52,24 +40,6 @@ def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
     assert flag(recipe, "--lr") == pytest.approx(projection.base_lr)
     assert flag(recipe, "--weight-decay") == pytest.approx(projection.config.weight_decay)
     assert batch_words(recipe) is not None
-
-
-def test_another_global_batch_re_derives_rate_steps_and_decay(
-    stressed: Path, booking: Booking
-) -> None:
-    one, other = (winner(stressed, booking, batch) for batch in (64, 256))
-    assert flag(other, "--lr") == pytest.approx(2 * flag(one, "--lr"))
-    assert other.schedule.steps == pytest.approx(one.schedule.steps / 4, rel=1e-3)
-    scales = [
-        timescale(
-            each.projection.config.lr, each.projection.config.weight_decay, each.schedule.steps
-        )
-        for each in (one, other)
-    ]
-    assert scales[0] == pytest.approx(scales[1])
-    assert flag(other, "--lr-warmup-iters") == pytest.approx(
-        flag(one, "--lr-warmup-iters") / 4, abs=1
-    )
 
 
 def test_the_patch_runs_and_compares_a_counterpart_with_the_reference() -> None:
@@ -111,6 +81,10 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     """The factors by hand: a quarter for width, a half for depth, (161 B / 16 M)^-0.3 for length
     and sqrt(1.45 M / 16,384) for the batch."""
     projection = project(PROXY, TARGET, horizon_steps=1000)
+    target = {"d_model": 4096, "n_layer": 32, "d_ff": 14336, "n_head": 32, "n_kv_head": 8}
+    kept = PROXY.model_dump(include={"lr_min_ratio", "grad_clip", "beta1", "beta2", "precision"})
+    wanted = target | kept | {"seq_len": 8192}
+    assert projection.config.model_dump(include=set(wanted)) == wanted
     everywhere = (160_605_224_960 / 16_384_000) ** -0.3 * (177 / 2) ** 0.5
     assert projection.config.lr == pytest.approx(3e-4 / 4 / 2 * everywhere)
     assert projection.base_lr == pytest.approx(4 * projection.config.lr)
@@ -127,20 +101,6 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     assert projection.departures == ()
 
 
-def test_the_shape_is_the_targets() -> None:
-    projected = project(PROXY, TARGET, horizon_steps=1000).config
-    assert (projected.d_model, projected.n_layer, projected.d_ff) == (4096, 32, 14336)
-    assert (projected.n_head, projected.n_kv_head, projected.seq_len) == (32, 8, 8192)
-    unchanged = ("lr_min_ratio", "grad_clip", "beta1", "beta2", "precision")
-    assert [getattr(projected, name) for name in unchanged] == [
-        getattr(PROXY, name) for name in unchanged
-    ]
-    full = TargetArchitecture.model_validate(
-        TARGET.model_dump() | {"n_kv_head": 32, "params": 7_800_000_000}
-    )
-    assert project(PROXY, full, horizon_steps=1000).config.n_kv_head is None
-
-
 def test_a_slowed_run_has_every_rate_lower_and_its_own_decay() -> None:
     run = project(PROXY, TARGET, horizon_steps=1000)
     slowed = run.slowed(0.5)
@@ -154,27 +114,8 @@ def test_a_slowed_run_has_every_rate_lower_and_its_own_decay() -> None:
 
 def test_a_proxy_of_another_shape_is_carried_and_named() -> None:
     departures = project(config(), TARGET, horizon_steps=1000).departures
-    assert "head_dim is 32, the target's 128" in departures
-    assert "activation is gelu, the target's swiglu" in departures
-    assert "n_layer / d_model is 1 / 32, the target's 1 / 128 (+300%)" in departures
-
-
-@given(
-    batch_size=st.one_of(st.none(), st.integers(1, 4096)),
-    warmup=st.integers(0, 900),
-    horizon=st.integers(901, 100_000),
-    budget=st.integers(10**8, 10**13),
-)
-def test_tokens_and_fractions_are_kept(
-    batch_size: int | None, warmup: int, horizon: int, budget: int
-) -> None:
-    source = PROXY.model_copy(update={"lr_warmup": warmup})
-    target = TARGET.model_copy(update={"token_budget": budget})
-    projection = project(source, target, horizon_steps=horizon, batch_size=batch_size)
-    assert projection.tokens_per_step == projection.config.tokens_per_step
-    if batch_size:
-        assert projection.config.batch_size == batch_size
-    assert (projection.steps - 1) * projection.tokens_per_step < budget
-    assert budget <= projection.steps * projection.tokens_per_step
-    fraction = projection.config.lr_warmup / projection.steps
-    assert fraction == pytest.approx(warmup / horizon, abs=1 / projection.steps)
+    assert {
+        "head_dim is 32, the target's 128",
+        "activation is gelu, the target's swiglu",
+        "n_layer / d_model is 1 / 32, the target's 1 / 128 (+300%)",
+    } <= set(departures)

@@ -1,5 +1,8 @@
 """The detectors find every failure at its step and pass sound runs, however noisy the batches."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,15 +16,13 @@ from trainer.spec import CommandOk, CurvePoint, TrialFailed
 from trajectory.rows import StressVerdict
 
 STEPS = 400
+STEP = np.arange(1, STEPS + 1)
+Shape: TypeAlias = Callable[[int], Floats]
+Where: TypeAlias = Callable[[int], tuple[float, float]]
 sigmas = st.floats(-3, -0.7).map(lambda exponent: 10**exponent)
 seeds = st.integers(0, 10_000)
 # These properties hold for nearly every curve, not for each, so no profile draws other cases.
 # test_detector_rates.py measures how often a detector errs.
-
-
-def rise(at: int, height: float) -> Floats:
-    """Return a step [STEPS]: zero before ``at``, ``height`` from then on."""
-    return np.where(np.arange(1, STEPS + 1) >= at, height, 0.0)
 
 
 def ends(verdict: StressVerdict, outcome: str, first: float, last: float) -> None:
@@ -68,35 +69,40 @@ def test_false_alarms_are_rare_where_some_batches_are_much_harder() -> None:
     assert alarms <= 4
 
 
+TROUBLE: dict[str, tuple[str, tuple[int, int], tuple[float, int], Shape, Where]] = {
+    "a jump": (
+        "diverges", (100, 320), (1.0, 8),
+        lambda at: np.where(at <= STEP, 1.0, 0.0),
+        lambda at: (at - 5, at + 5),
+    ),
+    "a slow climb": (
+        "diverges", (80, 250), (1.5, 10),
+        lambda at: np.clip((STEP - at) / (STEPS - at), 0, 1),
+        lambda at: (at + 1, at + 0.6 * (STEPS - at)),
+    ),
+    "a short spike": (
+        "spikes", (60, 300), (1.5, 10),
+        lambda at: np.where(at <= STEP, np.exp(-(STEP - at) / 8), 0.0),
+        lambda at: (at - 5, at + 5),
+    ),
+    "a long spike": (
+        "spikes", (60, 300), (1.5, 10),
+        lambda at: np.where(at <= STEP, np.exp(-(STEP - at) / 20), 0.0),
+        lambda at: (at - 5, at + 5),
+    ),
+}  # fmt: skip
+"""Outcome, steps where it may begin, least height in nats and in sigmas, shape, and the steps that
+may be named."""
+
+
+@pytest.mark.parametrize("kind", TROUBLE)
 @settings(max_examples=15, derandomize=True)
-@given(sigmas, seeds, st.integers(100, 320), st.floats(1, 30))
-def test_a_loss_that_jumps_and_stays_diverges_there(
-    sigma: float, seed: int, at: int, height: float
-) -> None:
-    loss = noisy(power_law(), STEPS, sigma, seed=seed) + rise(at, max(height, 8 * sigma))
-    ends(judged(points(loss)), "diverges", at - 5, at + 5)
-
-
-@settings(max_examples=15, derandomize=True)
-@given(sigmas, seeds, st.integers(80, 250))
-def test_a_loss_that_climbs_slowly_diverges_while_it_climbs(
-    sigma: float, seed: int, at: int
-) -> None:
-    step = np.arange(1, STEPS + 1)
-    climb = np.clip((step - at) / (STEPS - at), 0, 1) * max(1.5, 10 * sigma)
-    verdict = judged(points(noisy(power_law(), STEPS, sigma, seed=seed) + climb))
-    ends(verdict, "diverges", at + 1, at + 0.6 * (STEPS - at))
-
-
-@settings(max_examples=15, derandomize=True)
-@given(sigmas, seeds, st.integers(60, 300), st.integers(8, 20))
-def test_a_loss_that_jumps_and_comes_back_spikes_there(
-    sigma: float, seed: int, at: int, lasting: int
-) -> None:
-    step = np.arange(1, STEPS + 1)
-    bump = np.where(step >= at, max(1.5, 10 * sigma) * np.exp(-(step - at) / lasting), 0.0)
-    verdict = judged(points(noisy(power_law(), STEPS, sigma, seed=seed) + bump))
-    ends(verdict, "spikes", at - 5, at + 5)
+@given(sigmas, seeds, st.floats(0, 1))
+def test_trouble_is_found_where_it_begins(kind: str, sigma: float, seed: int, place: float) -> None:
+    outcome, (first, last), (least, times), shape, within = TROUBLE[kind]
+    at = round(first + place * (last - first))
+    loss = noisy(power_law(), STEPS, sigma, seed=seed) + max(least, times * sigma) * shape(at)
+    ends(judged(points(loss)), outcome, *within(at))
 
 
 def test_every_spike_is_counted() -> None:
@@ -117,8 +123,8 @@ def test_one_hard_batch_is_no_spike() -> None:
 def test_the_settling_is_left_out() -> None:
     loss = noisy(power_law(), STEPS, 0.02)
     loss[4:14] += 6.0
-    assert judged(points(loss), warmup=20).outcome == "survives"
-    assert judged(points(loss), warmup=20).step is None
+    verdict = judged(points(loss), warmup=20)
+    assert (verdict.outcome, verdict.step) == ("survives", None)
 
 
 @settings(max_examples=15, derandomize=True)
@@ -195,11 +201,10 @@ def test_a_loss_that_lost_its_numbers_is_nonfinite_at_that_step() -> None:
 def test_a_run_cut_short_fails_unless_its_curve_says_worse() -> None:
     timeout = TrialFailed(status="timeout", message="over its 300 s")
     sound = noisy(power_law(), 200, 0.05)
-    assert judged(points(sound), timeout, steps=STEPS).outcome == "failed"
-    assert judged(points(sound), timeout, steps=STEPS).step == 201
-    sound[150:] += 3.0
     verdict = judged(points(sound), timeout, steps=STEPS)
-    assert verdict.outcome == "diverges"
+    assert (verdict.outcome, verdict.step) == ("failed", 201)
+    sound[150:] += 3.0
+    assert judged(points(sound), timeout, steps=STEPS).outcome == "diverges"
 
 
 def test_nothing_is_said_of_a_curve_that_is_not_there() -> None:

@@ -120,6 +120,20 @@ def test_a_warmup_that_fills_the_schedule_is_refused(horizon: int) -> None:
         carry(SMALL, horizon_steps=horizon, shape=WIDE, tokens=10**9)
 
 
+@given(
+    warmup=st.integers(0, 900), horizon=st.integers(901, 100_000), tokens=st.integers(10**8, 10**13)
+)
+def test_the_tokens_are_covered_and_the_warm_up_keeps_its_share(
+    warmup: int, horizon: int, tokens: int
+) -> None:
+    source = SMALL.model_copy(update={"lr_warmup": warmup})
+    carried = carry(source, horizon_steps=horizon, shape=TARGET, tokens=tokens)
+    assert carried.tokens_per_step == carried.config.tokens_per_step
+    assert carried.steps == -(-tokens // carried.tokens_per_step)
+    share = carried.config.lr_warmup / carried.steps
+    assert share == pytest.approx(warmup / horizon, abs=1 / carried.steps)
+
+
 def test_a_batch_below_one_sequence_becomes_one() -> None:
     carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=10**6)
     assert (carried.config.batch_size, carried.tokens_per_step) == (1, 8192)
