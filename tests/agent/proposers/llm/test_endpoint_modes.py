@@ -17,7 +17,6 @@ from tests.support.openai_server import (
     refuses,
     says,
     schema_of,
-    sends,
     sends_json,
 )
 
@@ -193,6 +192,7 @@ def test_a_cut_reply_is_asked_for_again_as_long_as_there_is_room(
 
 
 CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": ANSWER}}]
+OTHER_CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,10 @@ CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": A
         says(None, tool_calls=CALL, finish_reason="tool_calls"),
         says("", tool_calls=CALL, reasoning="I call it."),
         says("I call it.", tool_calls=CALL),
+        says(ANSWER, reasoning_content="hm", tool_calls=OTHER_CALL),
         says(ANSWER, function_call={"name": "f", "arguments": "{}"}),
         says(None, function_call={"name": "f", "arguments": ANSWER}),
-        says(None, reasoning=ANSWER),
+        says(None, reasoning=ANSWER, reasoning_content=None),
         says("", reasoning_content=ANSWER),
     ],
 )
@@ -214,63 +215,10 @@ def test_an_answer_is_read_wherever_it_is(turn: Turn) -> None:
     assert (reply.text, reply.error) == (ANSWER, None)
 
 
-class Page(OpenAIServer):
-    """A server that answers every request with one body."""
-
-    body: bytes | None = b"<html><h1>Welcome</h1></html>"
-
-    def turn_for(self, body: dict[str, Any]) -> Turn:
-        return super().turn_for(body) if self.body is None else sends(self.body)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"<html><h1>Welcome</h1></html>",
-        b'data: {"say": "Welcome"}\n\n',
-        b'{"choices": [{"Welcome',
-        b'{"choices": [' + b"9" * 5000 + b'], "Welcome": 0}',
-    ],
-)
-def test_nothing_is_known_after_replies_that_are_no_completion(body: bytes) -> None:
-    with Page([says(ANSWER)]) as server:
-        server.body = body
-        endpoint = endpoint_at(server)
-        reply = endpoint.ask(CHAT, SCHEMA)
-        assert reply.error
-        assert "Welcome" in reply.error or len(body) > 5000
-        server.body = None
-        assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
-
-
 def test_a_mode_that_brings_an_error_with_http_200_is_not_used() -> None:
     unsupported = sends_json({"error": {"message": "unsupported response_format"}})
     with OpenAIServer([unsupported, says(ANSWER)]) as server:
         assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
-
-
-@pytest.mark.parametrize("first", ["text-embedding-3-small", "\x1b[2Jtiny"])
-def test_the_first_model_that_can_chat_is_asked(first: str) -> None:
-    with OpenAIServer([says(ANSWER)], models=(first, "tiny", "other")) as server:
-        assert endpoint_at(server).model == "tiny"
-
-
-def test_a_server_of_embeddings_alone_lists_its_models() -> None:
-    models = ("nomic-embed-text", "my-reranker")
-    with (
-        OpenAIServer([says(ANSWER)], models=models) as server,
-        pytest.raises(EndpointError) as raised,
-    ):
-        endpoint_at(server).ask(CHAT, SCHEMA)
-    assert all(name in str(raised.value) for name in models)
-
-
-@pytest.mark.parametrize("told", [10**400, -1, True, 1.5, "2048"])
-def test_a_length_that_makes_no_sense_was_not_told(told: object) -> None:
-    with OpenAIServer([says(ANSWER)], tells={"max_model_len": told}) as server:
-        endpoint = endpoint_at(server)
-        assert endpoint.context is None
-        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
 
 
 def test_a_key_that_no_header_can_carry_is_refused_unshown() -> None:

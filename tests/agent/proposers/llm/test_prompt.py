@@ -351,15 +351,6 @@ def test_every_shipped_menu_fits_a_context_of_3072_tokens(menu: str) -> None:
     assert "(The rest of the directions did not fit.)" in prompt.messages[0].content
 
 
-def test_long_directions_are_cut_to_a_third_and_say_so() -> None:
-    program = "\n".join(f"Direction {number}: try something else." for number in range(2000))
-    prompt = Prompter(Budget(), program=program).prompt(memory_of(30))
-    assert prompt.tokens <= 6000
-    assert "Direction 5:" in prompt.messages[0].content
-    assert "(The rest of the directions did not fit.)" in prompt.messages[0].content
-    assert "## Best configs" in prompt.messages[1].content
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("split_digits", [False, True], ids=["numbers whole", "by digit"])
 def test_the_estimate_errs_upwards(split_digits: bool) -> None:
@@ -421,37 +412,46 @@ default = 0.5
 """
 
 
-def told_of_own(unit: str, more: str, reference: float, other: float) -> tuple[str, str]:
-    """Return the messages for a script that printed these scores of two configs."""
+@pytest.mark.parametrize(
+    ("unit", "more", "scores", "said", "told"),
+    [
+        (
+            "accuracy",
+            "digits = 3",
+            (0.75, 0.8),
+            "accuracy that the script reports (higher is better), shown to 3 decimals",
+            ("in units of 0.001: above zero", "Measured 0.750 accuracy (n=1)", "#1 +50: lr=0.25"),
+        ),
+        (
+            "squared error",
+            "digits = 7",
+            (0.0000512, 0.0000498),
+            "squared error that the script reports (lower is better), shown to 7 decimals",
+            ("in units of 1e-06: below zero", "Measured 0.0000512 squared", "#1 -1: lr=0.25"),
+        ),
+        (
+            "pixels",
+            "digits = 1",
+            (120.5, 118.2),
+            "pixels that the script reports (lower is better), shown to 1 decimal",
+            ("in units of 0.1: below zero", "#1 -23: lr=0.25"),
+        ),
+    ],
+)
+def test_scores_of_a_script_are_shown_as_they_were_printed(
+    unit: str, more: str, scores: tuple[float, float], said: str, told: tuple[str, ...]
+) -> None:
     menu: ProxyMenu = parse_menu(OWN.format(unit=unit, more=more), "own")
-    objective = menu.measure.objective
+    configs = (menu.baseline, menu.apply(menu.baseline, {"lr": 0.25}))
     evidence = Evidence()
-    known = ((0, menu.baseline, reference), (1, menu.apply(menu.baseline, {"lr": 0.25}), other))
-    for number, config, score in known:
-        entry = ConfigEvidence(config, config.config_hash, number, scores={0: objective(score)})
+    for number, (config, score) in enumerate(zip(configs, scores, strict=True)):
+        measured = {0: menu.measure.objective(score)}
+        entry = ConfigEvidence(config, config.config_hash, number, scores=measured)
         evidence.configs[entry.config_hash] = entry
     memory = Memory(menu, menu.baseline, evidence, iter=2, seed=7, max_changes=1)
     prompt = Prompter(Budget(amount=1, unit="run")).prompt(memory)
     system, user = (message.content for message in prompt.messages)
+    assert said in system
+    assert [part for part in told if part not in user] == []
     for word in ("bpb", "bits per byte", "token", "parameters", "minus accuracy", "held-out"):
         assert word not in system + user, word
-    return system, user
-
-
-def test_what_is_to_grow_is_told_as_it_was_printed() -> None:
-    system, user = told_of_own("accuracy", "digits = 3", 0.75, 0.8)
-    assert "accuracy that the script reports (higher is better), shown to 3 decimals" in system
-    assert "in units of 0.001: above zero is better" in user
-    assert "Measured 0.750 accuracy (n=1)" in user
-    assert "#1 +50: lr=0.25" in user
-
-
-def test_small_differences_are_told_as_fine_as_they_are_printed() -> None:
-    system, user = told_of_own("squared error", "digits = 7", 0.0000512, 0.0000498)
-    assert "squared error that the script reports (lower is better), shown to 7 decimals" in system
-    assert "in units of 1e-06: below zero is better" in user
-    assert "Measured 0.0000512 squared error" in user
-    assert "#1 -1: lr=0.25" in user
-    _, coarse = told_of_own("pixels", "digits = 1", 120.5, 118.2)
-    assert "in units of 0.1: below zero is better" in coarse
-    assert "#1 -23: lr=0.25" in coarse

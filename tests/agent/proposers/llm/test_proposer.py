@@ -26,6 +26,7 @@ from tests.support.openai_server import (
     sends_json,
 )
 from trainer.spec import Budget
+from trajectory.proposals import Arm, Attempt, ProposerRecord, Verdict
 
 QUICK = Patience(timeout_s=120, deadline_s=120, wait=lambda _: 0.01)
 GOOD = raw({"lr": 0.004}, "a higher rate")
@@ -36,38 +37,35 @@ def llm_at(server: OpenAIServer, **options: Any) -> LlmProposer:
     return LlmProposer(endpoint, RAILS, Prompter(Budget(), **options))
 
 
-def test_an_allowed_reply_is_offered_with_its_record() -> None:
-    fenced = f"```json\n{GOOD}\n```"
+def test_the_request_is_the_prompt_and_an_allowed_reply_is_offered_with_its_record() -> None:
+    fenced, memory = f"```json\n{GOOD}\n```", memory_of(20)
     with OpenAIServer([says(fenced)]) as server:
-        offer = llm_at(server).propose(fresh_memory())
-    record = offer.record
-    assert offer.raw == fenced
-    assert (record.kind, record.model, record.overrode, record.fallback) == (
-        "llm",
-        "tiny",
-        None,
-        None,
-    )
-    (attempt,) = record.attempts
-    assert attempt.raw == fenced
-    assert attempt.verdict is not None
-    assert attempt.verdict.allowed
-    assert (attempt.mode, attempt.finish_reason) == ("json_schema", "stop")
-    assert (attempt.prompt_tokens, attempt.completion_tokens) == (101, 7)
-    assert record.latency_s >= attempt.latency_s > 0
-
-
-def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
-    memory = memory_of(20)
-    with OpenAIServer([says(GOOD)]) as server:
         offer = llm_at(server).propose(memory)
     prompt = Prompter(Budget()).prompt(memory)
     (body,) = server.chats
-    assert [turn["content"] for turn in body["messages"]] == [
-        message.content for message in prompt.messages
-    ]
-    assert offer.record.prompt_sha256 == prompt.sha256
+    assert [turn["content"] for turn in body["messages"]] == [m.content for m in prompt.messages]
     assert schema_of(body) == proposal_schema(memory)
+    record = offer.record
+    (attempt,) = record.attempts
+    assert offer.raw == attempt.raw == fenced
+    assert record.latency_s >= attempt.latency_s > 0
+    assert record == ProposerRecord(
+        kind="llm",
+        model="tiny",
+        prompt_sha256=prompt.sha256,
+        latency_s=record.latency_s,
+        attempts=(
+            Attempt(
+                raw=fenced,
+                mode="json_schema",
+                finish_reason="stop",
+                verdict=Verdict(allowed=True),
+                latency_s=attempt.latency_s,
+                prompt_tokens=101,
+                completion_tokens=7,
+            ),
+        ),
+    )
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(None, 8), (2, 2), (5, 5)])
@@ -185,19 +183,31 @@ def test_a_pick_is_the_candidates_own_proposal_with_the_models_reason() -> None:
     assert record.attempts[0].raw == choice("C")
 
 
-@pytest.mark.parametrize("more", [{"pick": "own"}, {}])
-def test_changes_of_its_own_are_taken_where_they_are_allowed(more: dict[str, str]) -> None:
+RATE = [{"knob": "lr", "value": 0.00413}]
+
+
+@pytest.mark.parametrize(
+    ("reply", "arms", "record", "rails"),
+    [
+        (choice("own", changes=RATE), ("pick", "own"), ("own", -0.02), [None]),
+        (json.dumps({"reason": "r", "changes": RATE}), ("pick", "own"), ("own", None), [None]),
+        (choice("own", changes=RATE), ("pick",), ("pick", -0.02), ["schema", None]),
+        (choice("Z"), ("pick", "own"), ("pick", -0.02), ["schema", None]),
+        (choice("AB"), ("pick", "own"), ("pick", -0.02), ["schema", None]),
+        ('{"pick": 1, "reason": ""}', ("pick", "own"), ("pick", -0.02), ["schema", None]),
+        ("C", ("pick", "own"), ("pick", -0.02), ["schema", None]),
+    ],
+)
+def test_a_reply_to_a_slate_names_a_candidate_or_own_changes_where_they_are_allowed(
+    reply: str, arms: tuple[Arm, ...], record: tuple[str, float | None], rails: list[str | None]
+) -> None:
     memory = memory_of(20)
-    slate = slate_of(memory)
-    said = {"reason": "higher", "changes": [{"knob": "lr", "value": 0.00413}], **more}
-    with OpenAIServer([says(json.dumps(said)), says(choice("A"))]) as server:
-        own = llm_at(server).choose(memory, slate, ("pick", "own"))
-    assert json.loads(own.raw)["changes"] == {"lr": 0.00413}
-    assert (own.record.arm, own.record.expected) == ("own", None)
-    with OpenAIServer([says(json.dumps(said)), says(choice("A"))]) as server:
-        picked = llm_at(server).choose(memory, slate, ("pick",))
-    assert picked.record.arm == "pick"
-    assert [one.verdict and one.verdict.rail for one in picked.record.attempts] == ["schema", None]
+    with OpenAIServer([says(reply), says(f"I choose {choice('B')}")]) as server:
+        offer = llm_at(server).choose(memory, slate_of(memory), arms)
+    assert (offer.record.arm, offer.record.expected) == record
+    assert [one.verdict and one.verdict.rail for one in offer.record.attempts] == rails
+    if record[0] == "own":
+        assert json.loads(offer.raw)["changes"] == {"lr": 0.00413}
 
 
 def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
@@ -211,8 +221,7 @@ def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
 
 def test_further_ideas_are_kept_if_the_rails_allow_them_and_refuse_no_reply() -> None:
     memory = memory_of(20)
-    rate = [{"knob": "lr", "value": 0.00413}]
-    ideas = [rate, [{"knob": "lr", "value": 99}], "more data", [{"knob": "colour", "value": 1}]]
+    ideas = [RATE, [{"knob": "lr", "value": 99}], "more data", [{"knob": "colour", "value": 1}]]
     said = says(choice("B", ideas=[*ideas, [{"knob": "lr", "value": 0.00414}]]))
     with OpenAIServer([said]) as server:
         record = llm_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
@@ -220,14 +229,6 @@ def test_further_ideas_are_kept_if_the_rails_allow_them_and_refuse_no_reply() ->
     assert record.arm == unasked.arm == "pick"
     assert record.ideas == ({"lr": 0.00413},), "the fifth is one too many"
     assert unasked.ideas == ()
-
-
-@pytest.mark.parametrize("bad", [choice("Z"), choice("AB"), '{"pick": 1, "reason": ""}', "C"])
-def test_a_pick_that_names_no_candidate_is_asked_for_again(bad: str) -> None:
-    memory = memory_of(20)
-    with OpenAIServer([says(bad), says(f"I choose {choice('B')}")]) as server:
-        record = llm_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
-    assert [one.verdict and one.verdict.rail for one in record.attempts] == ["schema", None]
 
 
 def test_a_config_already_tried_is_refused_with_the_values_that_are_used_up() -> None:
