@@ -87,19 +87,14 @@ class Edits:
         return self.against({name: anywhere(self.domains[name], rng) for name in names})
 
 
-def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
-    """Yield small edits without end."""
+def uniform_draws(
+    rng: Random, memory: Memory, reason: str, *, any_size: bool = False
+) -> Iterator[Draw]:
+    """Yield edits without end: small ones, or those of every size for what is left of a menu."""
     edits = Edits.of(memory)
     while True:
-        yield Draw(edits.small(rng), reason)
-
-
-def _any_draws(rng: Random, memory: Memory) -> Iterator[Draw]:
-    """Yield edits of every size without end, for what is left of a menu."""
-    edits = Edits.of(memory)
-    while True:
-        edit = edits.small(rng) if rng.random() < 0.5 else edits.large(rng)
-        yield Draw(edit, "drawn uniformly: no other draw was allowed and new")
+        is_large = any_size and rng.random() >= 0.5
+        yield Draw(edits.large(rng) if is_large else edits.small(rng), reason)
 
 
 def offered(
@@ -118,7 +113,9 @@ def offered(
     rng = rng_for(kind, memory)
     draw = first_allowed(rails, memory, draws(rng), at_most)
     if draw is None:
-        draw = first_allowed(rails, memory, _any_draws(rng, memory), UNIFORM_DRAWS)
+        why = "drawn uniformly: no other draw was allowed and new"
+        others = uniform_draws(rng, memory, why, any_size=True)
+        draw = first_allowed(rails, memory, others, UNIFORM_DRAWS)
     if draw is None:
         limit = memory.max_changes
         more = f" or raise max_changes above {limit}" if limit < len(memory.menu.knobs) else ""

@@ -231,16 +231,20 @@ class SamplerProposer:
     def _by_model(
         self, rng: Random, memory: Memory, promise: Promise, known: str
     ) -> Iterator[Draw]:
-        """Yield the candidates, the most promising first."""
+        """Yield a language model's ideas that are nearly as promising as the best candidate, then
+        the candidates, the most promising first."""
         bar = promise.best_bar - self.margin * promise.provable
-        passes = gate(self.rails, memory)
-
-        def allowed(edit: Edit) -> bool:
-            return passes(Draw(edit, known))
-
-        edits = Edits.of(memory)
-        found, worth_M = climbed(rng, edits, promise, bar, allowed)
-        yield from _ideas(memory, edits, promise, bar, max(worth_M.tolist(), default=0.0))
+        passes, edits = gate(self.rails, memory), Edits.of(memory)
+        found, worth_M = climbed(rng, edits, promise, bar, lambda edit: passes(Draw(edit, known)))
+        ideas = [
+            Draw(edits.against(one.changes), one.reason, one.model)
+            for one in memory.evidence.ideas
+        ]
+        idea_worth_M = promise.worth([idea.changes for idea in ideas], bar)
+        least = PROMISING * max(worth_M.tolist(), default=0.0)
+        for place in np.argsort(-idea_worth_M, kind="stable"):
+            if idea_worth_M[place] >= least:
+                yield ideas[place]
         for place in np.argsort(-worth_M, kind="stable"):
             yield Draw(found[place], f"most promising of {len(found)} by {known}")
 
@@ -253,19 +257,6 @@ class SamplerProposer:
                 yield Draw(edits.whole(rng), f"drawn uniformly, from the whole menu: {why}")
             else:
                 yield Draw(edits.small(rng), f"drawn uniformly, near the reference: {why}")
-
-
-def _ideas(
-    memory: Memory, edits: Edits, promise: Promise, bar: float, best: float
-) -> Iterator[Draw]:
-    """Yield a language model's ideas that are nearly as promising as the search's best candidate,
-    the most promising first."""
-    ideas = memory.evidence.ideas
-    draws = [Draw(edits.against(one.changes), one.reason, one.model) for one in ideas]
-    worth_M = promise.worth([draw.changes for draw in draws], bar)
-    for place in np.argsort(-worth_M, kind="stable"):
-        if worth_M[place] >= PROMISING * best:
-            yield draws[place]
 
 
 @cache

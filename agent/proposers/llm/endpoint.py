@@ -27,7 +27,7 @@ from agent.proposers.llm.failures import (
     RefusedError,
     RejectedError,
 )
-from agent.proposers.llm.tokens import ReplyRoom
+from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
 from agent.proposers.llm.wire import Json, Patience, Wire
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
@@ -35,6 +35,11 @@ from autoresearch.errors import SettingsError
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
 TEMPERATURE = 0.7
+THINKING_TOKENS = 16_384
+"""Most tokens of a reply with thoughts, if the context allows; other replies get four times the
+usual."""
+REPLY_SHARE = 1 / 8
+"""Share of the server's context that is reserved for a reply."""
 QUIET: Json = {
     "chat_template_kwargs": {"enable_thinking": False, "thinking": False},
     "reasoning_effort": "none",
@@ -122,7 +127,8 @@ class Endpoint:
     ) -> None:
         self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = model or None
-        self._room = ReplyRoom(max_tokens)
+        self._max_tokens = max_tokens
+        self._context: int | None = None
         self._mode: SchemaMode | None = None
         self._manner = Manner()
         self._listed: list[ServedModel] | None = None
@@ -184,15 +190,15 @@ class Endpoint:
         :raises EndpointError: if it must be asked, and does not answer.
         """
         model = self.model
-        if self._room.context is None:
+        if self._context is None:
             try:
                 served = self._served()
             except RefusedError:
                 served = self._listed = []
             # If only one is listed, use it whatever its name: some servers accept any name for it.
             ours = [each for each in served if each.id == model] or served[:1] * (len(served) == 1)
-            self._room.context = ours[0].context if ours else None
-        return self._room.context
+            self._context = ours[0].context if ours else None
+        return self._context
 
     def ask(self, messages: Sequence[Message], schema: Json, *, warmer: float = 0.0) -> Reply:
         """Return the reply to this chat, which the caller must validate: see :attr:`Reply.error`.
@@ -211,7 +217,7 @@ class Endpoint:
             try:
                 reply = self._uncut(messages, mode, schema, warmer)
             except ContextError as error:
-                self._room.context = error.context
+                self._context = error.context
                 raise
             except RejectedError:
                 if mode is SchemaMode.NONE:
@@ -244,10 +250,13 @@ class Endpoint:
         reply = self._complete(messages, mode, schema, warmer)
         while reply.finish_reason == "length":
             manner = self._manner
-            raised = self._room.raised(messages, manner.reply_tokens, thinks=reply.thinks)
-            if raised is None and (manner.is_quiet or not reply.thinks):
+            most = self._reply_tokens(messages)
+            limit = THINKING_TOKENS if reply.thinks else 4 * self._max_tokens
+            limit = self._room_for(messages, limit)
+            if most < limit:
+                manner.reply_tokens = min(2 * most, limit)
+            elif manner.is_quiet or not reply.thinks:
                 break
-            manner.reply_tokens = raised or manner.reply_tokens
             manner.is_quiet = manner.is_quiet or reply.thinks
             reply = self._complete(messages, mode, schema, warmer)
         return reply
@@ -263,7 +272,7 @@ class Endpoint:
             **mode.request(schema),
             **(QUIET if manner.is_quiet else {}),
             "temperature": TEMPERATURE + warmer,
-            manner.tokens_named: self._room.most(messages, manner.reply_tokens),
+            manner.tokens_named: self._reply_tokens(messages),
         }
         body = {name: value for name, value in body.items() if name not in manner.refused}
         began = time.monotonic()
@@ -274,3 +283,18 @@ class Endpoint:
                 raise
             return self._complete(messages, mode, schema, warmer)
         return read_completion(raw, mode.value, time.monotonic() - began, self._wire.redacted)
+
+    def _reply_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the most tokens that the reply may have."""
+        if self._manner.reply_tokens is not None:
+            return self._room_for(messages, self._manner.reply_tokens)
+        if self._context is None:
+            return self._max_tokens
+        return min(self._max_tokens, max(1, int(self._context * REPLY_SHARE)))
+
+    def _room_for(self, messages: Sequence[Message], tokens: int) -> int:
+        """Return these tokens of a reply, or those that the context leaves for it, if known."""
+        if self._context is None:
+            return tokens
+        asked = sum(estimate_tokens(message.content) + MESSAGE_TOKENS for message in messages)
+        return min(tokens, max(1, int(self._context * REPLY_SHARE), self._context - asked))

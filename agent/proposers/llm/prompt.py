@@ -61,30 +61,20 @@ class Prompt:
         return messages_sha256(self.messages)
 
 
+@dataclass(frozen=True, slots=True)
 class Prompter:
-    """Writes prompts.
+    """Writes prompts."""
 
-    :param budget: length of a trial.
-    :param horizon_steps: steps over which its schedule would decay; None: the budget itself.
-    :param moves: whether a kept config becomes the reference.
-    :param tokens: longest prompt, estimated upwards.
-    :param program: the user's own research directions.
-    """
-
-    def __init__(
-        self,
-        budget: Budget,
-        *,
-        horizon_steps: int | None = None,
-        moves: bool = True,
-        tokens: int = 6000,
-        program: str = "",
-    ) -> None:
-        self._budget = budget
-        self._horizon_steps = horizon_steps
-        self._moves = moves
-        self._tokens = tokens
-        self._program = program.strip()
+    budget: Budget
+    """Length of a trial."""
+    horizon_steps: int | None = None
+    """Steps over which its schedule would decay; None: the budget itself."""
+    moves: bool = True
+    """Whether a kept config becomes the reference."""
+    tokens: int = 6000
+    """Longest prompt, estimated upwards."""
+    program: str = ""
+    """The user's own research directions."""
 
     def prompt(
         self,
@@ -101,7 +91,7 @@ class Prompter:
         :param context: tokens that the server has for a whole conversation; None: enough.
         :raises ProposerError: if the parts that are never dropped exceed the budget.
         """
-        tokens = self._tokens if context is None else min(self._tokens, share_of(context))
+        tokens = self.tokens if context is None else min(self.tokens, share_of(context))
         digest = Digest.of(memory, belief_lines(memory, slate.promise) if slate else ())
         facts = self._facts(memory, digest, slate, arms)
         system, room = self._essentials(memory, digest, facts, tokens)
@@ -122,13 +112,13 @@ class Prompter:
 
         :raises ProposerError: if what is never dropped exceeds the budget.
         """
-        tokens = self._tokens if context is None else min(self._tokens, share_of(context))
+        tokens = self.tokens if context is None else min(self.tokens, share_of(context))
         facts = {
             **contract(memory, name),
             **on_scores(memory),
-            "budget": str(self._budget),
-            "horizon": self._horizon_steps,
-            "program": cut_to(self._program, tokens // 3),
+            "budget": str(self.budget),
+            "horizon": self.horizon_steps,
+            "program": cut_to(self.program.strip(), tokens // 3),
             "example": code_example(memory, name),
         }
         bare = self._about_code(facts, Section((), 0))
@@ -171,10 +161,10 @@ class Prompter:
 
     def example(self, memory: Memory, slate: Slate | None) -> str:
         """Return the form of a reply: a choice from the slate, or else changes."""
-        return slate_example(memory, slate.names) if slate else example_text(memory, self._budget)
+        return slate_example(memory, slate.names) if slate else example_text(memory, self.budget)
 
     def _fix(self, tokens: int, context: int | None) -> str:
-        if tokens == self._tokens:
+        if tokens == self.tokens:
             return "raise --prompt-tokens or shorten --program"
         return (
             f"the server's context of {context} tokens allows no more, whatever --prompt-tokens "
@@ -191,7 +181,8 @@ class Prompter:
     def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
         """Return the system message, equal within a session so that a server can cache it."""
         menu = memory.menu
-        program = cut_to(self._program, directions)
+        whole = self.program.strip()
+        program = cut_to(whole, directions)
         unsaid = {"doc": ""} if terse else {}
         knobs = [
             {**knob.model_dump(mode="json"), "domain": str(knob.domain), **unsaid}
@@ -207,14 +198,14 @@ class Prompter:
                 "tied": tuple(str(tie) for tie in menu.ties.values()),
                 "constants": dict(menu.constants),
                 "constraints": constraints,
-                "budget": str(self._budget),
-                "horizon": self._horizon_steps,
+                "budget": str(self.budget),
+                "horizon": self.horizon_steps,
                 "corpus": memory.corpus and memory.corpus.model_dump(mode="json"),
-                "moves": self._moves,
+                "moves": self.moves,
                 "max_changes": memory.asked_changes,
-                "example": example_text(memory, self._budget),
+                "example": example_text(memory, self.budget),
                 "program": program,
-                "program_cut": program != self._program,
+                "program_cut": program != whole,
             },
         )
 

@@ -6,7 +6,8 @@ the model sees the verdict. Every exchange is stored raw.
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,10 +33,6 @@ SHOWN_CHARACTERS = 4_000
 """Most characters of a refused function to repeat to its author."""
 KEPT_CHARACTERS = 20_000
 """Most characters of a raw reply to store."""
-
-
-class _TooLongError(ProposerError):
-    """The prompt exceeds the server's context, which is now known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +173,24 @@ class LlmProposer:
     def _answer(self, task: _Task | _Writing) -> Offer:
         try:
             return self._attempt(task)
-        except _TooLongError:
-            # The server has reported its limit: retry with a prompt of that length.
-            return self._attempt(task)
+        except ProposerError as error:
+            if not isinstance(error.__cause__, ContextError) or len(error.attempts) > 1:
+                raise
+        # The server has reported its limit: retry with a prompt of that length.
+        return self._attempt(task)
 
     def _attempt(self, task: _Task | _Writing) -> Offer:
-        prompt = task.prompt(self._prompter, self._context())
+        with self._attempted([], None):
+            context = self._endpoint.context
+        prompt = task.prompt(self._prompter, context)
         messages = list(prompt.messages)
         began = time.monotonic()
         attempts: list[Attempt] = []
         try:
             while len(attempts) <= REPAIRS:
-                reply = self._ask(messages, task.schema, prompt, attempts)
+                with self._attempted(attempts, prompt):
+                    warmer = WARMER * len(attempts)
+                    reply = self._endpoint.ask(messages, task.schema, warmer=warmer)
                 attempt, answer, why = self._judged(reply, task)
                 attempts.append(attempt)
                 if answer.proposal is not None:
@@ -202,43 +205,35 @@ class LlmProposer:
                     return Offer(answer.raw, record)
                 messages += task.repair(self._prompter, why, attempt.raw)
             raise self._error(
-                ProposerError,
                 f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, "
                 f"the last because {_why(attempts[-1])}; it is asked again at its next iteration",
-                prompt,
                 attempts,
+                prompt,
             )
         finally:
             if self._conversations is not None:
                 self._conversations.keep(prompt.messages, messages)
 
-    def _context(self) -> int | None:
-        """Return the server's context.
+    @contextmanager
+    def _attempted(self, attempts: list[Attempt], prompt: Prompt | None) -> Iterator[None]:
+        """Count it as an attempt without a reply if the endpoint fails within.
 
-        :raises ProposerError: if the server must be asked, and does not answer.
+        :raises ProposerError: then, with that attempt and those before.
         """
         began = time.monotonic()
         try:
-            return self._endpoint.context
+            yield
         except EndpointError as error:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
-            raise ProposerError(str(error), (failed,), model=self._endpoint.known_model) from error
+            raise self._error(str(error), [*attempts, failed], prompt) from error
 
-    def _ask(
-        self,
-        messages: list[Message],
-        schema: dict[str, Any],
-        prompt: Prompt,
-        attempts: list[Attempt],
-    ) -> Reply:
-        began = time.monotonic()
-        try:
-            return self._endpoint.ask(messages, schema, warmer=WARMER * len(attempts))
-        except EndpointError as error:
-            failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
-            is_too_long = isinstance(error, ContextError) and not attempts
-            kind = _TooLongError if is_too_long else ProposerError
-            raise self._error(kind, str(error), prompt, [*attempts, failed]) from error
+    def _error(self, message: str, attempts: list[Attempt], prompt: Prompt | None) -> ProposerError:
+        return ProposerError(
+            message,
+            tuple(attempts),
+            model=self._endpoint.known_model,
+            prompt_sha256=None if prompt is None else prompt.sha256,
+        )
 
     def _judged(self, reply: Reply, task: _Task | _Writing) -> tuple[Attempt, _Answer, str]:
         """Return the record of a reply, its content, and what the model should know about its
@@ -251,8 +246,13 @@ class LlmProposer:
                 checked = self._rails.check(answer.raw, memory.reference, memory.tried)
                 verdict = checked.verdict
                 if verdict.allowed:
-                    ideas = tuple(self._allowed(answer.ideas, memory))
-                    answer = replace(answer, proposal=checked.proposal, ideas=ideas)
+                    ideas = []
+                    for changes in answer.ideas:
+                        raw = json.dumps({"changes": changes, "reason": ""})
+                        idea = self._rails.check(raw, memory.reference, memory.tried)
+                        if idea.config is not None and idea.proposal is not None:
+                            ideas.append(idea.proposal.changes)
+                    answer = replace(answer, proposal=checked.proposal, ideas=tuple(ideas))
                 elif verdict.rail == "novelty" and checked.proposal and isinstance(task, _Task):
                     used = "; ".join(tried_values(memory, checked.proposal.changes))
             except ReplyError as error:
@@ -269,21 +269,6 @@ class LlmProposer:
             completion_tokens=reply.completion_tokens,
         )
         return attempt, answer, "; ".join(filter(None, (_why(attempt), used)))
-
-    def _allowed(
-        self, ideas: Iterable[Mapping[str, Scalar]], memory: Memory
-    ) -> Iterator[Mapping[str, Scalar]]:
-        for changes in ideas:
-            raw = json.dumps({"changes": changes, "reason": ""})
-            checked = self._rails.check(raw, memory.reference, memory.tried)
-            if checked.config is not None and checked.proposal is not None:
-                yield checked.proposal.changes
-
-    def _error(
-        self, kind: type[ProposerError], message: str, prompt: Prompt, attempts: list[Attempt]
-    ) -> ProposerError:
-        model = self._endpoint.known_model
-        return kind(message, tuple(attempts), model=model, prompt_sha256=prompt.sha256)
 
 
 def _why(attempt: Attempt) -> str:

@@ -4,16 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.proposers.llm.completions import Message
-
 MESSAGE_TOKENS = 8
 """Tokens that a chat template adds to one message."""
-
-THINKING_TOKENS = 16_384
-"""Most tokens of a reply with thoughts, if the context allows; other replies get four times the
-usual."""
-REPLY_SHARE = 1 / 8
-"""Share of the server's context that is reserved for a reply."""
 
 _PIECE = re.compile(r"[A-Za-z]{1,4}|[0-9]| (?=[0-9])|\n|[^\sA-Za-z0-9]")
 
@@ -67,41 +59,3 @@ def cut_to(text: str, tokens: int) -> str:
         kept.append(line)
     # A character of four bytes is at most four tokens.
     return "\n".join(kept) if kept else text[: tokens // 4]
-
-
-@dataclass(slots=True)
-class ReplyRoom:
-    """Decides how many tokens a reply may have."""
-
-    usual: int
-    """Longest reply to ask for at first."""
-    context: int | None = None
-    """Most tokens of a question and its reply together, if known."""
-
-    def left(self, messages: Sequence[Message]) -> int | None:
-        """Return the tokens that the context leaves for the reply; None if unknown."""
-        if self.context is None:
-            return None
-        asked = sum(estimate_tokens(message.content) + MESSAGE_TOKENS for message in messages)
-        return max(1, int(self.context * REPLY_SHARE), self.context - asked)
-
-    def most(self, messages: Sequence[Message], raised: int | None) -> int:
-        """Return the most tokens that the reply may have.
-
-        :param raised: what :meth:`raised` gave before, if it did.
-        """
-        left = self.left(messages)
-        if raised is not None:
-            return min(raised, left or raised)
-        share = None if self.context is None else max(1, int(self.context * REPLY_SHARE))
-        return min(self.usual, share or self.usual)
-
-    def raised(
-        self, messages: Sequence[Message], raised: int | None, *, thinks: bool
-    ) -> int | None:
-        """Return the most tokens of the next reply after one that was cut; None if it may not be
-        longer."""
-        most, left = self.most(messages, raised), self.left(messages)
-        limit = THINKING_TOKENS if thinks else 4 * self.usual
-        limit = min(limit, left or limit)
-        return None if most >= limit else min(2 * most, limit)

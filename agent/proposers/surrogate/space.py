@@ -25,33 +25,17 @@ def is_ordered(domain: Domain) -> bool:
     return isinstance(domain, Range | Ladder)
 
 
-def share(domain: Domain, value: Scalar) -> float:
-    """Return a value's position in an ordered domain, from 0 to 1 on its scale."""
-    if isinstance(domain, Ladder):
-        return _shares_of(domain)[value]
-    assert isinstance(domain, Range)
-    number, low, high = float(value), float(domain.low), float(domain.high)
-    if domain.scale == "log":
-        number, low, high = math.log(number), math.log(low), math.log(high)
-    return min(max((number - low) / (high - low), 0.0), 1.0) if high > low else 0.0
-
-
 def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
-    """Return ``[N]``: :func:`share` of each value, vectorized."""
+    """Return ``[N]``: each value's position in an ordered domain, from 0 to 1 on its scale; for a
+    ladder, the midpoint of one of as many equal parts as it has choices."""
     if isinstance(domain, Ladder):
-        of = _shares_of(domain)
-        return np.array([of[value] for value in values])
+        choices = sorted(domain.choices)
+        return np.array([(choices.index(value) + 0.5) / len(choices) for value in values])
     assert isinstance(domain, Range)
     number_N, low, high = np.array(values, dtype=np.float64), float(domain.low), float(domain.high)
     if domain.scale == "log":
         number_N, low, high = np.log(number_N), math.log(low), math.log(high)
     return np.clip((number_N - low) / (high - low), 0, 1) if high > low else 0 * number_N
-
-
-def _shares_of(domain: Ladder) -> dict[Scalar, float]:
-    """Return the midpoints of equal parts, one per choice."""
-    count = len(domain.choices)
-    return {one: (place + 0.5) / count for place, one in enumerate(sorted(domain.choices))}
 
 
 def anywhere(domain: Domain, rng: Random) -> Scalar:
@@ -67,20 +51,16 @@ def near(domain: Domain, value: Scalar, reach: float, rng: Random) -> Scalar:
     """
     if not is_ordered(domain):
         return anywhere(domain, rng)
-    moved = (share(domain, value) + rng.gauss(0, max(reach, _grain(domain)))) % 2
+    grain = 0.0  # the share of the domain that one value takes up, if it is countable
+    if isinstance(domain, Ladder):
+        grain = 1 / len(domain.choices)
+    elif isinstance(domain, WholeRange) and domain.scale == "linear":
+        grain = 1 / ((domain.high - domain.low) // domain.step + 1)
+    moved = (float(shares(domain, [value])[0]) + rng.gauss(0, max(reach, grain))) % 2
     place = min(moved if moved < 1 else 2 - moved, LAST)
     if isinstance(domain, Ladder):
         return domain.normal(sorted(domain.choices)[int(place * len(domain.choices))])
     return domain.normal(domain.rounded(domain.at(place)))
-
-
-def _grain(domain: Domain) -> float:
-    """Return the share of the domain that one value takes up; 0 if not countable."""
-    if isinstance(domain, Ladder):
-        return 1 / len(domain.choices)
-    if isinstance(domain, WholeRange) and domain.scale == "linear":
-        return 1 / ((domain.high - domain.low) // domain.step + 1)
-    return 0.0
 
 
 Values: TypeAlias = Mapping[str, Scalar]
