@@ -29,8 +29,8 @@ def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
     """Return ``[N]``: each value's position in an ordered domain, from 0 to 1 on its scale; for a
     ladder, the midpoint of one of as many equal parts as it has choices."""
     if isinstance(domain, Ladder):
-        choices = sorted(domain.choices)
-        return np.array([(choices.index(value) + 0.5) / len(choices) for value in values])
+        places: dict[Scalar, int] = {one: n for n, one in enumerate(sorted(domain.choices))}
+        return np.array([(places[value] + 0.5) / len(places) for value in values])
     assert isinstance(domain, Range)
     number_N, low, high = np.array(values, dtype=np.float64), float(domain.low), float(domain.high)
     if domain.scale == "log":

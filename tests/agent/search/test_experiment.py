@@ -42,10 +42,6 @@ def score(spec: TrialSpec) -> TrialOk:
     return trial_ok(spec, val_bpb=3 + spec.config.lr + spec.seed / 1e6, train_s=1 + spec.seed % 3)
 
 
-def crashed(spec: TrialSpec) -> TrialFailed:
-    return TrialFailed(status="crash", message="a node was lost", steps=None)
-
-
 def attribution(opened: Campaign, result: Result = score, *, retry_failed: bool = False) -> Plan:
     winner = opened.menu.apply(opened.menu.baseline, {"lr": 0.006, "weight_decay": 0.05})
     plan = AttributionPlan.of(
@@ -76,35 +72,18 @@ def test_every_experiment_has_retry_failed(name: str) -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_a_run_that_crashed_is_made_again_on_demand(lanes: int, tmp_path: Path) -> None:
-    with campaign(tmp_path) as opened:
-        found, _ = attribution(opened, crashed).done(lanes)
-        assert found.gain is None
-    with campaign(tmp_path) as opened:
-        plan = attribution(opened)
-        assert plan.done(lanes)[0].gain is None
-        assert len(rows_of(plan)) == 8
-    with campaign(tmp_path) as opened:
-        plan = attribution(opened, retry_failed=True)
-        assert plan.done(lanes)[0].gain is not None
-        assert len(rows_of(plan)) == 16
-        plan.check_no_trial_lost()
-    with campaign(tmp_path) as opened:
-        plan = attribution(opened, retry_failed=True)
-        assert plan.done(lanes)[0].gain is not None
-        assert len(rows_of(plan)) == 16
-
-
-def test_a_loss_that_was_not_finite_is_a_result_and_not_made_again(tmp_path: Path) -> None:
-    def diverged(spec: TrialSpec) -> TrialFailed:
-        return TrialFailed(status="nonfinite", message="the loss became nan", steps=3)
-
-    with campaign(tmp_path) as opened:
-        attribution(opened, diverged).done(1)
-    with campaign(tmp_path) as opened:
-        plan = attribution(opened, retry_failed=True)
-        plan.done(1)
-        assert len(rows_of(plan)) == 8
+@pytest.mark.parametrize(("status", "rows"), [("crash", 16), ("nonfinite", 8)])
+def test_a_failed_run_is_made_again_on_demand_unless_its_loss_was_not_finite(
+    status: Any, rows: int, lanes: int, tmp_path: Path
+) -> None:
+    failed = TrialFailed(status=status, message="a node was lost", steps=3)
+    steps = ((lambda _: failed, False, 8), (score, False, 8), (score, True, rows))
+    for result, retry_failed, count in (*steps, steps[-1]):
+        with campaign(tmp_path) as opened:
+            plan = attribution(opened, result, retry_failed=retry_failed)
+            found, _ = plan.done(lanes)
+            assert (len(rows_of(plan)), found.gain is not None) == (count, count == 16)
+            plan.check_no_trial_lost()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -168,19 +147,6 @@ def test_who_gets_further_seeds_waits_for_the_first(lanes: int, tmp_path: Path) 
         assert plan.rows() == before
 
 
-@pytest.mark.usefixtures("every_run_survives")
-@pytest.mark.parametrize("after", [1, 2, 4])
-def test_a_stress_test_goes_on_where_it_was_killed(after: int, tmp_path: Path) -> None:
-    with campaign(tmp_path) as opened:
-        stress(opened).stopped(2, after=after, kills=True)
-    with campaign(tmp_path) as opened:
-        plan = stress(opened)
-        plan.done(2)
-        plan.check_no_trial_lost()
-        rows = [row for row in plan.rows() if isinstance(row, StressRow)]
-        assert sorted(row.trial.seed for row in rows) == [900, 900, 900, 901, 902]
-
-
 def with_seeds(used: set[int], stressed: Collection[int] = (), campaign_seed: int = 0) -> Any:
     entry = SimpleNamespace(scores=dict.fromkeys(used, 3.0), failed_seeds={})
     rows = [SimpleNamespace(trial=SimpleNamespace(seed=seed)) for seed in stressed]
@@ -191,13 +157,19 @@ def with_seeds(used: set[int], stressed: Collection[int] = (), campaign_seed: in
     )
 
 
+FRESH_SEEDS = [
+    (with_seeds({0, 1, 2}), "stress", (900, 901)),
+    (with_seeds({7900, 7902}, campaign_seed=7), "stress", (7901, 7903)),
+    (with_seeds({0}, {900, 901}), "stress", (900, 901)),
+    (with_seeds({0}, {900, 901}), "ladder", (902, 903)),
+    (with_seeds({3, 997}, {999, 900}), "attribution", (998, 996, 995)),
+    (with_seeds({801}), "confirm", (800, 802)),
+]
+
+
 def test_seeds_are_ones_that_chose_nothing() -> None:
-    assert fresh_seeds(with_seeds({0, 1, 2}), "stress", 2) == (900, 901)
-    assert fresh_seeds(with_seeds({7900, 7902}, campaign_seed=7), "stress", 2) == (7901, 7903)
-    assert fresh_seeds(with_seeds({0}, {900, 901}), "stress", 2) == (900, 901)
-    assert fresh_seeds(with_seeds({0}, {900, 901}), "ladder", 2) == (902, 903)
-    assert fresh_seeds(with_seeds({3, 997}, {999, 900}), "attribution", 3) == (998, 996, 995)
-    assert fresh_seeds(with_seeds({801}), "confirm", 2) == (800, 802)
+    for opened, experiment, seeds in FRESH_SEEDS:
+        assert fresh_seeds(opened, experiment, len(seeds)) == seeds
     with pytest.raises(CampaignError, match="--seeds"):
         fresh_seeds(with_seeds({900}), "stress", 100)
 

@@ -32,21 +32,17 @@ def journal() -> Iterator[Row]:
     yield iteration_row(1, other, tuple(trial(n, other, n, ok(4.1)) for n in (3, 4)))
 
 
-def test_work_is_counted_from_the_journal() -> None:
-    work = Work.of(journal())
-    wall_s = next(row.wall_s for row in journal() if row.kind == "iteration")
+def test_work_is_counted_from_the_journal_without_doubled_lines() -> None:
+    rows = list(journal())
+    work, wall_s = Work.of([*rows, rows[-1]]), next(r.wall_s for r in rows if r.kind == "iteration")
     assert (work.iterations, work.trials) == (1, 4)
     assert work.hours == pytest.approx((2 * 3.65 + wall_s) / 3600)
-
-
-def test_a_line_that_was_doubled_is_no_work() -> None:
-    rows = list(journal())
-    assert Work.of([*rows, rows[-1]]) == Work.of(rows)
 
 
 @pytest.mark.parametrize(
     ("goal", "is_reached"),
     [
+        (Goal(iterations=0), True),
         (Goal(iterations=1), True),
         (Goal(iterations=9, trials=4), True),
         (Goal(hours=0.001), True),
@@ -58,19 +54,12 @@ def test_the_first_goal_ends_the_campaign(goal: Goal, is_reached: bool) -> None:
     assert (goal.reached(Work.of(journal())) is not None) == is_reached
 
 
-@pytest.mark.parametrize("hours", [math.nan, math.inf])
-def test_hours_that_never_end_are_refused(hours: float) -> None:
-    with pytest.raises(SettingsError):
-        Goal.asked(None, None, hours)
-
-
-def test_the_baseline_alone_is_a_goal() -> None:
-    assert Goal(iterations=0).reached(Work()) is not None
-
-
-def test_a_hundred_iterations_where_nothing_is_asked_for() -> None:
+def test_without_a_goal_it_is_a_hundred_iterations_and_hours_end() -> None:
     assert Goal.asked(None, None, None) == Goal(iterations=DEFAULT_ITERATIONS)
     assert Goal.asked(None, 300, None) == Goal(trials=300)
+    for hours in (math.nan, math.inf):
+        with pytest.raises(SettingsError):
+            Goal.asked(None, None, hours)
 
 
 class Faulty(LocalExecutor):

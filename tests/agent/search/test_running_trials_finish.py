@@ -3,24 +3,23 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.judge import Assessment
-from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
-from agent.search.iterations import PendingFiles, PendingIteration
+from agent.search.iterations import PendingFiles
 from agent.search.stopping import Goal, Interrupted, StopRequest
-from autoresearch.errors import CampaignError, MachineryError
-from tests.agent.search.test_several_lanes import check_campaign_complete, cut_short, iterations
+from autoresearch.errors import MachineryError
+from tests.agent.search.test_several_lanes import check_resumed, cut_short
 from tests.support import nights
 from tests.support.simulated.executor import SimulatedExecutor, SimulatedJob
 from tests.support.simulated.world import World
 from trainer.executors.base import Executor, Finished, Job
 from trainer.isolation.outcome import aborted
 from trainer.spec import TrialSpec
-from trajectory.rows import IterationRow, Row
+from trajectory.rows import IterationRow
 
 LOOKS = 6
 """Polls of a trial until it has ended."""
@@ -100,55 +99,38 @@ def test_one_of_a_race_finishes_at_the_first_signal(
         stop.ask()  # nothing runs any more, so nothing is deferred
 
 
-def proposal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = PendingFiles.write
-
-    def full(self: PendingFiles, pending: PendingIteration) -> None:
-        if pending.iter == 9:
-            raise MachineryError("it failed")
-        write(self, pending)
-
-    monkeypatch.setattr(PendingFiles, "write", full)
-
-
-def row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Campaign.write
-
-    def full(self: Campaign, row: Row) -> None:
-        if isinstance(row, IterationRow) and row.iter == 9:
-            raise MachineryError("it failed")
-        write(self, row)
-
-    monkeypatch.setattr(Campaign, "write", full)
-
-
-def race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Assessment] = []
-
-    def assessed(_self: nights.Onlooker, assessment: Assessment) -> None:
-        told.append(assessment)
-        if len(told) == 9:
-            raise CampaignError("it failed")
-
-    monkeypatch.setattr(nights.Onlooker, "assessed", assessed)
-
-
-def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    propose = RandomProposer.propose
-
-    def down(self: RandomProposer, memory: Memory) -> Offer:
-        if memory.iter == 9:
-            raise MachineryError("it failed")
-        return propose(self, memory)
-
-    monkeypatch.setattr(RandomProposer, "propose", down)
+assessments: list[object] = []
+FAILURES: dict[str, tuple[type, str, Callable[[Any], bool]]] = {
+    "the proposer": (RandomProposer, "propose", lambda memory: memory.iter == 9),
+    "the file of a proposal": (PendingFiles, "write", lambda pending: pending.iter == 9),
+    "the row": (
+        Campaign,
+        "write",
+        lambda row: isinstance(row, IterationRow) and row.iter == 9,
+    ),
+    "the race": (
+        nights.Onlooker,
+        "assessed",
+        lambda assessment: assessments.append(assessment) or len(assessments) == 9,
+    ),
+}
+"""Class and method that fail, and whether they fail with this argument."""
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
-@pytest.mark.parametrize("fails", [nobody_answers, proposal_is_refused, row_is_refused, race_fails])
-def test_what_fails_beside_them_ends_none_and_is_told_then(
-    fails: Callable[[pytest.MonkeyPatch], None], lanes: int, tmp_path: Path
+@pytest.mark.parametrize("what", FAILURES)
+def test_what_fails_beside_running_trials_ends_none_and_is_raised_then(
+    what: str, lanes: int, tmp_path: Path
 ) -> None:
+    assessments.clear()
+    owner, method, fails = FAILURES[what]
+    original = getattr(owner, method)
+
+    def failing(self: object, argument: object) -> object:
+        if fails(argument):
+            raise MachineryError("it failed")
+        return original(self, argument)
+
     cancelled_ones: list[SimulatedJob] = []
     cancel = SimulatedJob.cancel
 
@@ -159,11 +141,9 @@ def test_what_fails_beside_them_ends_none_and_is_told_then(
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(SimulatedJob, "cancel", cancelled)
-        fails(monkeypatch)
-        with pytest.raises((MachineryError, CampaignError)):
+        monkeypatch.setattr(owner, method, failing)
+        with pytest.raises(MachineryError):
             nights.work(tmp_path, Goal(iterations=40), lanes=lanes)
     assert not cancelled_ones
-    done = len(iterations(nights.written(tmp_path)))
-    nights.work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
-    check_campaign_complete(tmp_path, done + 6)
+    check_resumed(tmp_path, 6, lanes)
     assert not cut_short(tmp_path)

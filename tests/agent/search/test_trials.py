@@ -1,6 +1,6 @@
 """Check that a trial's directory is accounted for exactly when some row names it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from trainer.executors.base import Finished
 from trainer.isolation.outcome import finished_trial
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import AnyConfig, Budget, CurvePoint, TrialOk, TrialSpec
+from trajectory.rows import TrialRecord
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
 
@@ -133,37 +134,38 @@ class FirstIsLong(RateWorld):
         return result, points
 
 
-def test_a_long_trial_ahead_holds_up_no_other_lane(tmp_path: Path) -> None:
-    executor = SimulatedExecutor(FirstIsLong(), 2)
-    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), TrialWatcher())
+def two_lanes(
+    directory: Path, world: RateWorld, stop: StopRequest
+) -> tuple[SimulatedExecutor, Iterator[TrialRecord]]:
+    """Return two lanes, and the records of eleven trials that they run."""
+    executor = SimulatedExecutor(world, 2)
+    runner = TrialRunner(directory, short, executor, set(), stop, TrialWatcher())
     base = nights.WORLD.menu.baseline
-    records = list(runner.run_all((short(base, seed), "confirm") for seed in range(11)))
-    assert [record.seed for record in records] == list(range(11)), "told in the order of the plan"
+    return executor, runner.run_all((short(base, seed), "confirm") for seed in range(11))
+
+
+def test_a_long_trial_ahead_holds_up_no_other_lane(tmp_path: Path) -> None:
+    executor, running = two_lanes(tmp_path / "t", FirstIsLong(), StopRequest())
+    records = list(running)
+    assert [record.seed for record in records] == list(range(11)), "in the order of the plan"
     assert executor.now_s == records[0].wall_s == 10 * records[1].wall_s
 
 
 def test_where_the_machinery_fails_behind_a_long_trial_nothing_more_begins(tmp_path: Path) -> None:
-    executor = SimulatedExecutor(FirstIsLong(fails_from=3), 2)
-    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), TrialWatcher())
-    base = nights.WORLD.menu.baseline
-    told = []
+    _, running = two_lanes(tmp_path / "t", FirstIsLong(fails_from=3), StopRequest())
+    assert [next(running).seed for _ in range(3)] == [0, 1, 2], "those ahead of it"
     with pytest.raises(MachineryError):
-        for record in runner.run_all((short(base, seed), "confirm") for seed in range(11)):
-            told.append(record.seed)
-    assert told == [0, 1, 2], "what is ahead of it is told"
+        next(running)
     assert len(list((tmp_path / "t").glob("t*"))) == 4
 
 
 def test_a_signal_behind_a_long_trial_begins_nothing_more(tmp_path: Path) -> None:
     stop = StopRequest()
-    executor = SimulatedExecutor(FirstIsLong(asks_at=3, stop=stop), 2)
-    runner = TrialRunner(tmp_path / "t", short, executor, set(), stop, TrialWatcher())
-    base = nights.WORLD.menu.baseline
-    told = []
-    with stop.deferred(), pytest.raises(Interrupted):
-        for record in runner.run_all((short(base, seed), "confirm") for seed in range(11)):
-            told.append(record.seed)
-    assert told == [0], "it had ended"
+    with stop.deferred():
+        _, running = two_lanes(tmp_path / "t", FirstIsLong(asks_at=3, stop=stop), stop)
+        assert next(running).seed == 0, "it had ended"
+        with pytest.raises(Interrupted):
+            next(running)
     folders = list((tmp_path / "t").glob("t*"))
     assert len(folders) == 4
-    assert all(finished_trial(folder) for folder in folders), "the others are taken up later"
+    assert all(finished_trial(folder) for folder in folders), "the others are resumed later"
