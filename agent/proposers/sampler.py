@@ -237,8 +237,7 @@ class SamplerProposer:
         passes, edits = gate(self.rails, memory), Edits.of(memory)
         found, worth_M = climbed(rng, edits, promise, bar, lambda edit: passes(Draw(edit, known)))
         ideas = [
-            Draw(edits.against(one.changes), one.reason, one.model)
-            for one in memory.evidence.ideas
+            Draw(edits.against(one.changes), one.reason, one.model) for one in memory.evidence.ideas
         ]
         idea_worth_M = promise.worth([idea.changes for idea in ideas], bar)
         least = PROMISING * max(worth_M.tolist(), default=0.0)
