@@ -19,10 +19,10 @@ from typing import Self
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from autoresearch.words import counted
 from trainer.spec import AnyConfig
-from trajectory.evidence import Evidence
+from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
-from trajectory.statistics.standings import believed, standings
+from trajectory.statistics.standings import Estimates
 
 SAMPLE = 512
 """Approximate number of configs that a population is fitted to."""
@@ -101,27 +101,30 @@ _ESTIMATES = (
 
 
 @dataclass(frozen=True)
-class Posteriors:
-    """Posteriors of any of a campaign's configs."""
+class Posteriors(Estimates[ConfigEvidence]):
+    """Posteriors of a campaign's configs, from its evidence."""
 
-    evidence: Evidence
     noise: Noise | None
-    population: Population | None
+    evidence: Evidence
 
     @classmethod
     def of(cls, evidence: Evidence) -> Self:
         """Fit the population of all configs that may be ranked, without the baseline; if there are
         very many, to a sample of them."""
         noise = Noise.of(evidence)
+        baseline = evidence.configs.get(evidence.baseline_hash or "")
+        if baseline is not None and not baseline.n:
+            baseline = None
         if noise is None:
-            return cls(evidence, None, None)
+            return cls(evidence.configs, baseline, None, None, evidence)
         entries = list(evidence.configs.values())
         sample = [
             entry
             for entry in entries[:: max(1, len(entries) // SAMPLE)]
             if entry.contends and entry.config_hash != evidence.baseline_hash
         ]
-        return cls(evidence, noise, Population.fit(sample, noise.sigma))
+        population = Population.fit(sample, noise.sigma)
+        return cls(evidence.configs, baseline, noise, population, evidence)
 
     def best(self, k: int) -> list[Ranked]:
         """Return the ``k`` best configs by posterior mean, best first.
@@ -133,25 +136,12 @@ class Posteriors:
 
     def objectives(self, hashes: Iterable[str]) -> dict[str, float]:
         """Return the posterior means of the measured ones of these configs."""
-        configs = self.evidence.configs
-        baseline = configs.get(self.evidence.baseline_hash or "")
-        return {
-            name: believed(configs[name], self.noise, self.population, baseline).mean
-            for name in hashes
-            if name in configs and configs[name].n
-        }
+        known = ((name, self.configs[name]) for name in hashes if name in self.configs)
+        return {name: self.believed(entry).mean for name, entry in known if entry.n}
 
     def of_configs(self, hashes: Iterable[str], k: int | None = None) -> list[Ranked]:
         """Return the measured ones of these configs, best first."""
-        configs = self.evidence.configs
-        entries = [configs[name] for name in hashes if name in configs]
-        placed = standings(
-            entries,
-            len(entries) if k is None else k,
-            noise=self.noise,
-            population=self.population,
-            baseline=configs.get(self.evidence.baseline_hash or ""),
-        )
+        entries = [self.configs[name] for name in hashes if name in self.configs]
         return [
             Ranked(
                 config_hash=one.entry.config_hash,
@@ -164,7 +154,7 @@ class Posteriors:
                 params=one.entry.params,
                 **{name: getattr(one, name) for name in _ESTIMATES},
             )
-            for one in placed
+            for one in self.standings(entries, len(entries) if k is None else k)
         ]
 
 

@@ -22,7 +22,7 @@ from trajectory.rows import Decision
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.intervals import student_t
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
-from trajectory.statistics.standings import interval, standings
+from trajectory.statistics.standings import Estimates, interval
 
 SIGMA = 0.056
 ANY = config()
@@ -225,7 +225,7 @@ def test_a_mark_needs_the_whole_interval(score: float, beats: bool) -> None:
     noise = Noise(sigma=0.05, dof=10, sigma_d=0.05)
     baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.25})
     other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
-    line = standings([other], 1, noise=noise, population=None, baseline=baseline)[0]
+    (line,) = Estimates({}, baseline, noise, None).standings([other], 1)
     assert line.beats_baseline is beats
 
 

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 from autoresearch.plain_text import plain
@@ -19,7 +18,7 @@ from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
-from trajectory.statistics.standings import Standing, standings
+from trajectory.statistics.standings import Estimates, Standing
 
 NAME_CHARACTERS = 12
 TEXT_CHARACTERS = 120
@@ -44,13 +43,11 @@ class ForeignConfig(Measured):
     """Scores by the run's line in the source, used as a seed that no other run has."""
 
 
-@dataclass(frozen=True)
-class Standings:
-    """All configs of another tool's campaign, in the order first seen, and the noise."""
+class Standings(Estimates[ForeignConfig]):
+    """All configs of another tool's campaign, in the order first seen, with their estimates.
 
-    configs: Mapping[str, ForeignConfig]
-    noise: RunNoise | None
-    """Pooled noise; None if no config was run twice, or repeated runs never differ."""
+    The noise is None if no config was run twice, or repeated runs never differ.
+    """
 
     @classmethod
     def of(cls, runs: Iterable[ForeignRun]) -> Self:
@@ -68,40 +65,26 @@ class Standings:
                 config.action = run.action
             if run.score is not None:
                 config.scores[run.line] = run.score
-        replicated = [config for config in configs.values() if config.n > 1]
-        dof = sum(config.n - 1 for config in replicated)
+        measured = [config for config in configs.values() if config.n]
+        baseline = next((config for config in measured if config.is_baseline), None)
+        dof = sum(config.n - 1 for config in measured)
         squares = math.fsum(
             (score - mean) ** 2
-            for config in replicated
+            for config in measured
             for mean in (config.mean,)
             for score in config.scores.values()
+            if config.n > 1
         )
-        return cls(configs, RunNoise(math.sqrt(squares / dof), dof) if squares > 0 else None)
-
-    @property
-    def baseline(self) -> ForeignConfig | None:
-        """The measured baseline; None if the source names none."""
-        return next((one for one in self.configs.values() if one.is_baseline and one.n), None)
-
-    @cached_property
-    def population(self) -> Population | None:
-        """Population of all measured configs except the baseline; None while the noise is
-        unknown."""
-        if self.noise is None:
-            return None
-        baseline = self.baseline
-        others = [one for one in self.configs.values() if one.n and one is not baseline]
-        return Population.fit(others, self.noise.sigma, seeds_known=False)
+        if not squares:
+            return cls(configs, baseline, None, None)
+        noise = RunNoise(math.sqrt(squares / dof), dof)
+        others = [config for config in measured if config is not baseline]
+        population = Population.fit(others, noise.sigma, seeds_known=False)
+        return cls(configs, baseline, noise, population)
 
     def top(self, k: int) -> list[Standing[ForeignConfig]]:
         """Return the ``k`` best configs by posterior mean, best first."""
-        return standings(
-            self.configs.values(),
-            k,
-            noise=self.noise,
-            population=self.population,
-            baseline=self.baseline,
-        )
+        return self.standings(self.configs.values(), k)
 
     def described(self, config: ForeignConfig) -> str:
         """Describe a config on one line: its name and reason, or its changes from the baseline."""

@@ -13,7 +13,6 @@ from trajectory.reading import CampaignState
 from trajectory.report.canvas import score_limits
 from trajectory.rows import IterationRow
 from trajectory.statistics.intervals import of_runs
-from trajectory.statistics.standings import baseline_estimate
 
 
 class Incumbent(Frozen):
@@ -166,8 +165,7 @@ def estimates(state: CampaignState, briefs: Iterable[Brief], measure: Measure) -
     evidence, posteriors = state.evidence, Posteriors.of(state.evidence)
     noise, fresh = posteriors.noise, state.latest_confirmed().get(evidence.incumbent_hash or "")
     best = next(iter(posteriors.of_configs([evidence.incumbent_hash or ""])), None)
-    known = evidence.configs.get(evidence.baseline_hash or "")
-    baseline = baseline_estimate(known, noise, posteriors.population)
+    baseline = posteriors.baseline_estimate()
     objectives = posteriors.objectives(reign.config_hash for reign in state.reigns)
     steps = tuple(
         Step(iter=reign.iter, objective=objectives[reign.config_hash])

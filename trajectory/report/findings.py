@@ -19,7 +19,6 @@ from trajectory.report.ledger import Ledger, read_ledger
 from trajectory.rows import Row
 from trajectory.spending import SearchBill
 from trajectory.statistics.intervals import Estimate, RunNoise
-from trajectory.statistics.standings import baseline_estimate
 
 BEST = 10
 """Configs in the ranking."""
@@ -173,7 +172,7 @@ def read_findings(
         iterations=tuple(ledger.iterations),
         noise=posteriors.noise,
         shrunk=posteriors.population is not None,
-        baseline=baseline_estimate(ledger.baseline, posteriors.noise, posteriors.population),
+        baseline=posteriors.baseline_estimate(),
         best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
         believed=posteriors.objectives({*(reign.config_hash for reign in ledger.reigns), *kept}),

@@ -14,7 +14,6 @@ from trajectory.report.figures.progress_points import Point
 from trajectory.report.report import Report, html, write_page
 from trajectory.report.svg import Drawing
 from trajectory.statistics.intervals import of_runs
-from trajectory.statistics.standings import baseline_estimate
 
 
 def write_imported(campaign: ImportedCampaign, title: str, out: Path) -> Report:
@@ -26,7 +25,7 @@ def write_imported(campaign: ImportedCampaign, title: str, out: Path) -> Report:
     found, provenance = Standings.of(campaign.runs), campaign.provenance
     measure = Measure(unit=provenance.measure[:40])
     points = [_point(run, found) for run in campaign.runs]
-    baseline = baseline_estimate(found.baseline, found.noise, found.population)
+    baseline = found.baseline_estimate()
     ranked = found.top(len(found.configs))
     kept = sorted((one.iter, one.objective) for one in ranked if one.entry.action == "keep")
     draw = partial(progress_picture, points, measure, baseline, found.noise, kept)

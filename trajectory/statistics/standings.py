@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -60,93 +60,92 @@ class Standing(Generic[E]):
         return self.entry.mean
 
 
-def standings(
-    entries: Iterable[E],
-    k: int,
-    *,
-    noise: RunNoise | None,
-    population: Population | None,
-    baseline: E | None,
-) -> list[Standing[E]]:
-    """Return the ``k`` best of these configs by posterior mean, without those not measured.
+@dataclass(frozen=True)
+class Estimates(Generic[E]):
+    """Posteriors of a campaign's configs.
 
     Without a population, a config's mean is not shrunk; without noise, there are no intervals. The
     population determines whether seed effects are estimated.
     """
-    placeable = _placeable(entries, k, baseline)
-    measured = [(entry, believed(entry, noise, population, baseline)) for entry in placeable]
-    measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
-    placed = []
-    for entry, posterior in measured[:k]:
-        versus, pairs = None, 0
-        if baseline is not None and baseline.n and baseline is not entry:
-            versus = difference(entry, baseline, noise, population)
-            pairs = len(entry.scores.keys() & baseline.scores.keys())
-        lo, hi = interval(posterior) or (None, None)
-        delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
-        surely = interval(versus, STAR_LEVEL) if versus else None
-        placed.append(
-            Standing(
-                entry=entry,
-                objective=posterior.mean,
-                objective_lo=lo,
-                objective_hi=hi,
-                delta_vs_baseline=versus.mean if versus else None,
-                delta_stderr=versus.sd if versus and delta_hi is not None else None,
-                delta_lo=delta_lo,
-                delta_hi=delta_hi,
-                pairs=pairs,
-                beats_baseline=surely is not None and surely[1] < 0,
+
+    configs: Mapping[str, E]
+    baseline: E | None
+    """The measured baseline; None if there is none."""
+    noise: RunNoise | None
+    population: Population | None
+
+    def standings(self, entries: Iterable[E], k: int) -> list[Standing[E]]:
+        """Return the ``k`` best of these configs by posterior mean, without those not measured."""
+        measured = [(entry, self.believed(entry)) for entry in self._placeable(entries, k)]
+        measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
+        placed = []
+        for entry, posterior in measured[:k]:
+            versus, pairs = None, 0
+            if self.baseline is not None and self.baseline is not entry:
+                versus = self._difference(entry, self.baseline)
+                pairs = len(entry.scores.keys() & self.baseline.scores.keys())
+            lo, hi = interval(posterior) or (None, None)
+            delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
+            surely = interval(versus, STAR_LEVEL) if versus else None
+            placed.append(
+                Standing(
+                    entry=entry,
+                    objective=posterior.mean,
+                    objective_lo=lo,
+                    objective_hi=hi,
+                    delta_vs_baseline=versus.mean if versus else None,
+                    delta_stderr=versus.sd if versus and delta_hi is not None else None,
+                    delta_lo=delta_lo,
+                    delta_hi=delta_hi,
+                    pairs=pairs,
+                    beats_baseline=surely is not None and surely[1] < 0,
+                )
             )
-        )
-    return placed
+        return placed
 
+    def baseline_estimate(self) -> Estimate | None:
+        """Return the baseline's posterior mean with its interval; None before it was measured."""
+        if self.baseline is None:
+            return None
+        posterior = self.believed(self.baseline)
+        lo, hi = interval(posterior) or (None, None)
+        return Estimate(posterior.mean, lo, hi, self.baseline.n)
 
-def _placeable(entries: Iterable[E], k: int, baseline: E | None) -> list[E]:
-    """Return every config that could be among the k best.
+    def believed(self, entry: E) -> Posterior:
+        """Return the posterior of a measured config; its standard deviation is infinite without
+        noise. The baseline has its own spread, here and in differences from it, so the two agree.
+        """
+        if self.population is not None:
+            is_baseline = entry is self.baseline
+            return (self.population.baseline if is_baseline else self.population.posterior)(entry)
+        return Posterior(entry.mean, (self._variance(1 / entry.n),))
 
-    Among configs measured on the same seeds, posterior means have the order of the means. The
-    baseline is the exception, because it is not shrunk.
-    """
-    alike: dict[tuple[frozenset[int], bool], list[E]] = defaultdict(list)
-    for entry in entries:
-        if entry.n:
-            alike[frozenset(entry.scores), entry is baseline].append(entry)
-    return [
-        entry
-        for group in alike.values()
-        for entry in heapq.nsmallest(k, group, key=lambda entry: entry.mean)
-    ]
+    def _difference(self, entry: E, baseline: E) -> Posterior:
+        if self.population is not None:
+            return self.population.difference(entry, baseline)
+        variance = self._variance(1 / entry.n + 1 / baseline.n)
+        return Posterior(entry.mean - baseline.mean, (variance,))
 
+    def _variance(self, factor: float) -> tuple[float, float]:
+        """Return so many times a run's variance, with its degrees of freedom."""
+        noise = self.noise
+        return (math.inf, 1) if noise is None else (noise.sigma**2 * factor, noise.dof)
 
-def believed(
-    entry: Measured,
-    noise: RunNoise | None,
-    population: Population | None,
-    baseline: Measured | None,
-) -> Posterior:
-    """Return the posterior of a measured config; its standard deviation is infinite without noise.
+    def _placeable(self, entries: Iterable[E], k: int) -> list[E]:
+        """Return every config that could be among the k best.
 
-    The baseline has its own spread, here and in :func:`difference`, so the two agree.
-    """
-    if population is not None:
-        return population.baseline(entry) if entry is baseline else population.posterior(entry)
-    if noise is not None:
-        return Posterior(entry.mean, ((noise.sigma**2 / entry.n, noise.dof),))
-    return Posterior(entry.mean, ((math.inf, 1),))
-
-
-def difference(
-    entry: Measured, baseline: Measured, noise: RunNoise | None, population: Population | None
-) -> Posterior:
-    """Return the posterior of the difference from the baseline; that of plain means without a
-    population."""
-    if population is not None:
-        return population.difference(entry, baseline)
-    delta = entry.mean - baseline.mean
-    if noise is None:
-        return Posterior(delta, ((math.inf, 1),))
-    return Posterior(delta, ((noise.sigma**2 * (1 / entry.n + 1 / baseline.n), noise.dof),))
+        Among configs measured on the same seeds, posterior means have the order of the means. The
+        baseline is the exception, because it is not shrunk.
+        """
+        alike: dict[tuple[frozenset[int], bool], list[E]] = defaultdict(list)
+        for entry in entries:
+            if entry.n:
+                alike[frozenset(entry.scores), entry is self.baseline].append(entry)
+        return [
+            entry
+            for group in alike.values()
+            for entry in heapq.nsmallest(k, group, key=lambda entry: entry.mean)
+        ]
 
 
 def interval(posterior: Posterior, level: float = LEVEL) -> tuple[float, float] | None:
@@ -155,15 +154,3 @@ def interval(posterior: Posterior, level: float = LEVEL) -> tuple[float, float] 
         return None
     half = posterior.half_interval(level)
     return posterior.mean - half, posterior.mean + half
-
-
-def baseline_estimate(
-    baseline: Measured | None, noise: RunNoise | None, population: Population | None
-) -> Estimate | None:
-    """Return the baseline's posterior mean with its interval, as the ranking has it; None before it
-    was measured."""
-    if baseline is None or not baseline.n:
-        return None
-    posterior = believed(baseline, noise, population, baseline)
-    lo, hi = interval(posterior) or (None, None)
-    return Estimate(posterior.mean, lo, hi, baseline.n)
