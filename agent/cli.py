@@ -201,10 +201,8 @@ def root(
 
 def main() -> None:
     """Run the console command."""
-    # Loaded modules stay, so the garbage collector need not scan them again. Rows of a journal have
-    # no cycles, so scanning them often would cost more than it frees.
+    # Loaded modules stay, so the garbage collector need not scan them again.
     gc.freeze()
-    gc.set_threshold(100_000)
     try:
         app()
     except AutoresearchError as error:
