@@ -3,21 +3,25 @@
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+import pytest
+from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
-from agent.menu.files import load_menu
-from tests.support.rows import Simulator
+from tests.support import reports
+from tests.support.campaigns import COMMAND
+from tests.support.rows import write_journal
+from trajectory.live.access import Access
+from trajectory.live.app import create_app
+from trajectory.live.board import Board
 from trajectory.rows import IterationRow, Row, dump_row
 
 TOKEN = "a-token-of-some-length-0123456789"
-COMMAND = Path(sys.executable).with_name("autoresearch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +65,24 @@ def serving(*places: Path, port: int = 0, token: str | None = None) -> Iterator[
             process.communicate()
 
 
+def client(*places: Path, token: str | None = None, draw: Sequence[str] = ("true",)) -> TestClient:
+    """Return a client of the application, which has read its campaigns once."""
+    board = Board(places, draw)
+    board.poll()
+    app = create_app(board, Access(token), lambda *_: pytest.fail("no proposal is made here"))
+    return TestClient(app, base_url="http://localhost", follow_redirects=False)
+
+
 def write_campaign(directory: Path, rows: list[Row]) -> Path:
     """Write a campaign's journal; return its path."""
     directory.mkdir(parents=True, exist_ok=True)
-    journal = directory / "trajectory.jsonl"
-    journal.write_text("".join(dump_row(row) + "\n" for row in rows), "utf-8")
-    return journal
+    write_journal(directory / "trajectory.jsonl", rows)
+    return directory / "trajectory.jsonl"
 
 
 def simulated(count: int, seed: int = 3) -> list[Row]:
     """Return a campaign's rows, with a menu that can be read."""
-    first, *others = Simulator(seed=seed).rows(count)
-    return [first.model_copy(update={"menu_toml": load_menu("cpu-tiny").toml}), *others]
+    return reports.simulated(count, seed)
 
 
 def append(journal: Path, row: Row) -> None:

@@ -2,14 +2,10 @@
 
 import shutil
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
-from fastapi.testclient import TestClient
 
-from tests.trajectory.live.server import simulated, write_campaign
-from trajectory.live.access import Access
-from trajectory.live.app import create_app
+from tests.trajectory.live.server import client, simulated, write_campaign
 from trajectory.live.board import FIND_EVERY, Board
 from trajectory.live.brief import Brief
 from trajectory.live.follower import Follower
@@ -64,16 +60,11 @@ def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
     assert len(board.campaigns["good"].follower.briefs) == 3
 
 
-def _refuse(*_: object) -> NoReturn:
-    raise AssertionError("no proposal is made here")
-
-
 def test_health_is_that_of_the_following_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board = Board([tmp_path], ("true",))
-    client = TestClient(create_app(board, Access(None), _refuse), base_url="http://localhost")
-    assert client.get("/healthz").json() == {"status": "ok"}
-    monkeypatch.setattr(board, "_polled_s", board._polled_s - 3600)
-    stalled = client.get("/healthz")
+    asked = client(tmp_path)
+    assert asked.get("/healthz").json() == {"status": "ok"}
+    monkeypatch.setattr("trajectory.live.interface.STALLED_S", -1.0)
+    stalled = asked.get("/healthz")
     assert (stalled.status_code, stalled.json()) == (503, {"status": "stalled"})

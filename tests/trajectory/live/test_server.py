@@ -1,88 +1,85 @@
-"""The real command runs as a real server and answers over HTTP."""
+"""The application answers over HTTP, and the installed command runs it as a real server."""
 
+import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.requests import HTTPConnection
 
+from agent.commands.record.serve import DRAW
 from tests.support.campaigns import installed
 from tests.support.configs import config
+from tests.support.foreign import RESULTS_TSV
 from tests.support.rows import baseline_row, iteration_row, ok, trial
-from tests.support.waiting import wait_until
-from tests.trajectory.live.server import (
-    TOKEN,
-    Server,
-    serving,
-    simulated,
-    write_campaign,
-)
+from tests.trajectory.live.server import TOKEN, client, serving, simulated, write_campaign
 from trainer.spec import Measure
 from trajectory.formats.importing import import_campaign
 from trajectory.rows import CampaignRow, IterationRow
 
 ROWS = simulated(40)
+FIRST = "/api/campaigns/first"
 
 
-def wait_for(server: Server, name: str, iterations: int, **headers: str) -> None:
-    with server.client(**headers) as client:
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of two campaigns and a damaged one."""
+    runs = tmp_path_factory.mktemp("runs")
+    write_campaign(runs / "first", ROWS)
+    write_campaign(runs / "second", simulated(12, seed=8))
+    damaged = write_campaign(runs / "damaged", simulated(8))
+    text = damaged.read_text("utf-8").replace('"kind":"baseline"', '"kind":"other"', 1)
+    damaged.write_text(text, "utf-8")
+    return runs
 
-        def has_them() -> bool:
-            named = {one["name"]: one for one in client.get("/api/campaigns").json()}
-            return name in named and named[name]["status"]["iterations"] >= iterations
 
-        wait_until(has_them)
+@pytest.fixture(scope="module")
+def server(runs: Path) -> TestClient:
+    return client(runs, draw=DRAW)
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def guarded(runs: Path) -> TestClient:
+    return client(runs, token=TOKEN)
+
+
+def test_a_damaged_campaign_does_not_take_the_others_down(server: TestClient) -> None:
+    named = {one["name"]: one for one in server.get("/api/campaigns").json()}
+    assert named["first"]["error"] is None
+    assert "line 2" in named["damaged"]["error"]
+
+
 def test_the_best_are_told_by_what_they_are_and_not_by_their_last_change(tmp_path: Path) -> None:
     candidate = config(lr=0.002, d_ff=256)  # an earlier iteration changed d_ff
     row = iteration_row(
         1, candidate, (trial(9, candidate, 0, ok(4.1)),), changes={"lr": 0.002, "n_layer": 4}
     )
     write_campaign(tmp_path / "c", [simulated(0)[0], baseline_row(1, 4.3, 0), row])
-    with serving(tmp_path) as server:
-        wait_for(server, "c", 1)
-        with server.client() as client:
-            best, baseline = client.get("/api/campaigns/c/top").json()
+    best, baseline = client(tmp_path).get("/api/campaigns/c/top").json()
     assert best["difference"] == {"lr": 0.002, "d_ff": 256}
     assert baseline["difference"] == {}
 
 
-def test_iterations_come_in_pages(server: Server) -> None:
-    wait_for(server, "first", 40)
-    with server.client() as client:
-        whole = client.get("/api/campaigns/first/iterations").json()
-        later = client.get("/api/campaigns/first/iterations?after=5&limit=3").json()
+def test_iterations_come_in_pages_and_each_is_the_journals_own_row(server: TestClient) -> None:
+    whole = server.get(f"{FIRST}/iterations").json()
+    later = server.get(f"{FIRST}/iterations?after=5&limit=3").json()
     assert [one["iter"] for one in later] == [6, 7, 8]
     assert later == whole[5:8]
-
-
-def test_an_iteration_is_the_journal_s_own_row(server: Server) -> None:
     row = next(row for row in ROWS if isinstance(row, IterationRow) and row.iter == 7)
-    wait_for(server, "first", 40)
-    with server.client() as client:
-        assert client.get("/api/campaigns/first/iterations/7").json() == row.model_dump(
-            mode="json", by_alias=True
-        )
-        missing = client.get("/api/campaigns/first/iterations/4000")
-        assert missing.status_code == 404
-        assert client.get("/api/campaigns/nowhere/now").status_code == 404
+    told = server.get(f"{FIRST}/iterations/7").json()
+    assert told == row.model_dump(mode="json", by_alias=True)
 
 
-@pytest.mark.slow
 def test_scores_are_in_the_unit_and_direction_of_their_campaign(tmp_path: Path) -> None:
-    from prometheus_client.parser import text_string_to_metric_families
-
     first, *rows = simulated(2)
     assert isinstance(first, CampaignRow)
     grows = Measure(unit="points", direction="maximise")
     write_campaign(tmp_path / "own", [first.model_copy(update={"measure": grows}), *rows])
     write_campaign(tmp_path / "gpt", [first, *rows])
-    with serving(tmp_path) as server:
-        for name in ("own", "gpt"):
-            wait_for(server, name, 2)
-        with server.client() as client:
-            text = client.get("/metrics").text
+    text = client(tmp_path).get("/metrics").text
     found = {
         (sample.name.removeprefix("autoresearch_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
@@ -98,118 +95,135 @@ def test_scores_are_in_the_unit_and_direction_of_their_campaign(tmp_path: Path) 
     assert found["noise_sd_score", "own", "points"] == found["noise_sd_bpb", "gpt"] > 0
 
 
-def test_pausing_writes_the_pause_file_and_nothing_else(server: Server, runs: Path) -> None:
-    campaign = runs / "second"
+def test_pausing_writes_the_pause_file_and_nothing_else(server: TestClient, runs: Path) -> None:
+    campaign, place = runs / "second", "/api/campaigns/second/pause"
     before = {path.name for path in campaign.iterdir()}
-    wait_for(server, "second", 1)
-    with server.client() as client:
-        place = "/api/campaigns/second/pause"
-        assert client.put(place, json={"paused": True}).json() == {"paused": True}
-        assert {path.name for path in campaign.iterdir()} == before | {"pause"}
-        assert client.put(place, json={"paused": False}).json() == {"paused": False}
-        assert {path.name for path in campaign.iterdir()} == before
-        assert client.put(place, json={"paused": True, "iters": 3}).status_code == 422
+    for paused, files in ((True, before | {"pause"}), (False, before)):
+        assert server.put(place, json={"paused": paused}).json() == {"paused": paused}
+        assert {path.name for path in campaign.iterdir()} == files
+    assert server.put(place, json={"paused": True, "iters": 3}).status_code == 422
 
 
 @pytest.mark.parametrize("path", ["/", "/api/campaigns", "/nothing"])
-def test_the_policy_goes_with_every_answer(server: Server, path: str) -> None:
-    with server.client() as client:
-        headers = client.get(path).headers
+def test_the_policy_goes_with_every_answer(server: TestClient, path: str) -> None:
+    headers = server.get(path).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_other_sites_pages_get_nothing(server: Server, runs: Path) -> None:
-    with server.client() as client:
-        # A name of the other site that resolves to this machine.
-        assert client.get("/api/campaigns", headers={"Host": "evil.example"}).status_code == 400
-        forged = client.put(
-            "/api/campaigns/first/pause",
-            json={"paused": True},
-            headers={"Origin": "https://evil.example"},
-        )
-        forwarded = {"Origin": "https://lab.example", "X-Forwarded-Host": "lab.example"}
-        place = "/api/campaigns/first/pause"
-        from_a_proxy = client.put(place, json={"paused": False}, headers=forwarded)
-        link = {"Sec-Fetch-Site": "cross-site", **forwarded}
-        contradictory = client.put(place, json={"paused": True}, headers=link)
-    assert forged.status_code == contradictory.status_code == 403
-    assert from_a_proxy.status_code == 200
-    assert not (runs / "first" / "pause").exists()
-
-
-def test_no_file_but_its_own_is_served(server: Server) -> None:
-    with server.client() as client:
-        for name in ("..%2fapp.py", "../app.py", "page.html", "uplot.LICENSE", "%00"):
-            assert client.get(f"/static/{name}").status_code in {400, 404}
-
-
-def test_with_a_token_nothing_is_told_without_it(guarded: Server) -> None:
-    with guarded.client() as stranger:
-        for path in ("/api/campaigns", "/metrics", "/openapi.json", "/x"):
-            assert stranger.get(path).status_code == 401, path
-        away = stranger.get("/", headers={"Accept": "text/html"})
-        assert (away.status_code, away.headers["location"]) == (303, "login")
-        assert stranger.get("/healthz").status_code == 200
-        wrong = stranger.post("/login", data={"token": "wrong"})
-        assert wrong.headers["location"] == "login#wrong"
-        assert "set-cookie" not in wrong.headers
-    with guarded.client(Authorization=f"Bearer {TOKEN}") as friend:
-        assert friend.get("/api/campaigns").status_code == 200
-    with guarded.client() as person:
-        signed_in = person.post("/login", data={"token": TOKEN})
-        cookie = signed_in.headers["set-cookie"]
-        assert TOKEN not in cookie + signed_in.headers["location"]
-        assert "HttpOnly" in cookie
-        assert "samesite=strict" in cookie.lower()
-        assert person.get("/api/campaigns").status_code == 200
+PAUSE = f"PUT {FIRST}/pause"
+FORWARDED = {"Origin": "https://lab.example", "X-Forwarded-Host": "lab.example"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "token"),
+    ("request_line", "headers", "status"),
     [
-        (["--host", "0.0.0.0"], None),
-        (["--host", "0.0.0.0"], "short"),
-        (["--host", "no.such.host.invalid"], TOKEN),
-        (["nowhere"], None),
+        (f"GET {FIRST}/iterations/4000", {}, 404),
+        ("GET /api/campaigns/nowhere/now", {}, 404),
+        *(
+            (f"GET /static/{name}", {}, 404)
+            for name in ("..%2fapp.py", "../app.py", "page.html", "uplot.LICENSE", "%00")
+        ),
+        # A name of another site that resolves to this machine.
+        ("GET /api/campaigns", {"Host": "evil.example"}, 400),
+        (PAUSE, {"Origin": "https://evil.example"}, 403),
+        (PAUSE, {"Sec-Fetch-Site": "cross-site", **FORWARDED}, 403),
+        (PAUSE, FORWARDED, 200),
+        # No page from elsewhere begins a drawing.
+        *(
+            (f"GET {FIRST}/report", {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}, 403)
+            for site in ("cross-site", "same-site")
+            for mode in ("no-cors", "cors", "navigate")
+        ),
+        ("GET /", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+        ("GET /", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+    ],
+)
+def test_what_is_refused(
+    server: TestClient, runs: Path, request_line: str, headers: dict[str, str], status: int
+) -> None:
+    method, path = request_line.split()
+    body = {"paused": status != 200} if method == "PUT" else None
+    assert server.request(method, path, headers=headers, json=body).status_code == status
+    assert not (runs / "first" / "pause").exists()
+
+
+@pytest.mark.slow
+def test_its_own_page_and_a_script_get_the_same_drawing(server: TestClient) -> None:
+    own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+    drawn = server.get(f"{FIRST}/report", headers=own)
+    assert drawn.headers["content-security-policy"].endswith("; sandbox allow-scripts")
+    assert 'http-equiv="Content-Security-Policy"' in drawn.text
+    assert server.get(f"{FIRST}/report").text == drawn.text, "a script says nothing of sites"
+
+
+def test_with_a_token_nothing_is_told_without_it(
+    guarded: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/api/campaigns", "/metrics", "/openapi.json", "/x"):
+        assert guarded.get(path).status_code == 401, path
+    away = guarded.get("/", headers={"Accept": "text/html"})
+    assert (away.status_code, away.headers["location"]) == (303, "login")
+    wrong = guarded.post("/login", data={"token": "wrong"})
+    assert wrong.headers["location"] == "login#wrong"
+    assert "set-cookie" not in wrong.headers
+    friend = {"Authorization": f"Bearer {TOKEN}"}
+    assert guarded.get("/api/campaigns", headers=friend).status_code == 200
+    # The path decides, and not an address that the Host header is part of.
+    with monkeypatch.context() as patched:
+        patched.setattr(HTTPConnection, "url", property(lambda _: pytest.fail("it looked")))
+        for host in ("x/healthz?", "x/login?", "x/healthz#", "[::1]/healthz?"):
+            for path in ("/api/campaigns", "//healthz", "/healthz/"):
+                assert guarded.get(path, headers={"Host": host}).status_code == 401
+            assert guarded.get("/healthz", headers={"Host": host}).status_code == 200
+    signed_in = guarded.post("/login", data={"token": TOKEN})
+    cookie = signed_in.headers["set-cookie"]
+    assert TOKEN not in cookie + signed_in.headers["location"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert guarded.get("/api/campaigns").status_code == 200
+
+
+def test_a_name_that_is_no_utf_8_is_shown(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff\xfe"))
+    write_campaign(odd, simulated(4))
+    write_campaign(tmp_path / "broken\udcff", simulated(2)[:1]).write_text("{")
+    server = client(tmp_path)
+    names = {one["name"] for one in server.get("/api/campaigns").json()}
+    assert names == {"run-\ufffd\ufffd", "broken\ufffd"}
+    assert all(server.get(f"/api/campaigns/{name}/now").is_success for name in names)
+    assert server.get("/metrics").is_success
+
+
+@pytest.mark.parametrize(
+    ("words", "token"),
+    [
+        ("--host 0.0.0.0 .", None),
+        ("--host 0.0.0.0 .", "short"),
+        ("--host no.such.host.invalid .", TOKEN),
+        ("--port {taken} .", None),
+        ("nowhere", None),
+        ("theirs", None),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(
-    tmp_path: Path, arguments: list[str], token: str | None
+    tmp_path: Path, words: str, token: str | None
 ) -> None:
-    place = () if "nowhere" in arguments else (tmp_path,)
+    (tmp_path / "results.tsv").write_text(RESULTS_TSV)
+    import_campaign(tmp_path / "results.tsv", tmp_path / "theirs")
     environment = {"AUTORESEARCH_SERVE_TOKEN": token} if token else {}
-    done = installed("serve", *arguments, *place, home=tmp_path, **environment)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        arguments = words.format(taken=other.getsockname()[1]).split()
+        done = installed("serve", *arguments, home=tmp_path, **environment)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-
-
-def test_what_another_tool_measured_is_not_followed(tmp_path: Path) -> None:
-    table = tmp_path / "results.tsv"
-    table.write_text("commit\tval_bpb\tmemory_gb\tstatus\tdescription\na\t0.9\t4\tkeep\tbaseline\n")
-    import_campaign(table, tmp_path / "theirs")
-    done = installed("serve", "theirs", home=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-
-
-def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:
-    done = installed("serve", "--port", server.port, tmp_path, home=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-
-
-def test_a_damaged_campaign_does_not_take_the_others_down(server: Server) -> None:
-    wait_for(server, "first", 1)
-    with server.client() as client:
-        named = {one["name"]: one for one in client.get("/api/campaigns").json()}
-    assert named["first"]["error"] is None
-    assert "line 2" in named["damaged"]["error"]
 
 
 def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
     write_campaign(tmp_path / "night", simulated(3))
-    with serving(tmp_path) as server, server.client() as client:
-        assert client.get("/api/campaigns").is_success
+    with serving(tmp_path) as server, server.client() as asked:
+        assert asked.get("/api/campaigns").is_success
         server.process.send_signal(signal.SIGINT)
         said, _ = server.process.communicate()
         assert said == ""
