@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import JournalError
-from tests.support.configs import config
+from tests.support.curves import points
 from tests.support.present import known
+from tests.support.trials import trial_spec
 from tests.trajectory.live.server import append, simulated
 from tests.trajectory.live.server import write_campaign as write
-from trainer.spec import Budget, CurvePoint, TrialSpec
+from trainer.spec import Budget
 from trajectory.formats.importing import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
@@ -163,23 +164,16 @@ def test_a_senseless_in_flight_file_says_nothing(tmp_path: Path, text: str) -> N
     assert follower.status().until is None
 
 
-def point(step: int) -> CurvePoint:
-    return CurvePoint(step=step, tokens=step, loss=3.0, lr=1e-3, grad_norm=1.0, elapsed_s=step)
+def line(step: int) -> str:
+    return points([3.0] * step)[-1].model_dump_json() + "\n"
 
 
-def begin_trial(directory: Path, trial_id: str, points: int) -> Path:
+def begin_trial(directory: Path, trial_id: str, steps: int) -> Path:
     trial = directory / "trials" / trial_id
     trial.mkdir(parents=True)
-    spec = TrialSpec(
-        trial_id=trial_id,
-        config=config(),
-        seed=4,
-        corpus_dir="/c",
-        corpus_sha256="0" * 64,
-        budget=Budget(amount=60),
-    )
+    spec = trial_spec(trial_id=trial_id, seed=4, budget=Budget(amount=60))
     (trial / "spec.json").write_text(spec.model_dump_json(), "utf-8")
-    curve = "".join(point(step).model_dump_json() + "\n" for step in range(1, points + 1))
+    curve = "".join(line(step) for step in range(1, steps + 1))
     (trial / "curve.jsonl").write_text(curve, "utf-8")
     return trial
 
@@ -195,7 +189,7 @@ def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> Non
     assert follower.running.trial_id == "t000010"
     assert (follower.running.seed, follower.running.steps) == (4, 60)
     with (trial / "curve.jsonl").open("a", encoding="utf-8") as curve:
-        curve.write(point(3).model_dump_json() + "\n" + point(4).model_dump_json()[:20])
+        curve.write(line(3) + line(4)[:20])
         curve.flush()
         follower.poll()
         assert [one.step for one in follower.running.points] == [1, 2, 3]
@@ -213,7 +207,7 @@ def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path)
     assert follower.running.trial_id == "t000011"
     (newer / "result.json").write_text("{}", "utf-8")
     with (older / "curve.jsonl").open("a", encoding="utf-8") as curve:
-        curve.write(point(3).model_dump_json() + "\n")
+        curve.write(line(3))
     for path in (tmp_path, *tmp_path.rglob("*")):
         os.utime(path, (1e9, 1e9))
     os.utime(older / "curve.jsonl")
@@ -240,7 +234,7 @@ def test_a_trial_that_a_kill_left_is_not_at_work_for_ever(tmp_path: Path) -> Non
 def test_a_pipe_or_a_link_for_a_curve_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, simulated(5))
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_text(point(7).model_dump_json() + "\n", "utf-8")
+    elsewhere.write_text(line(7), "utf-8")
     for trial_id, replace in (("t000010", os.mkfifo), ("t000011", elsewhere_link(elsewhere))):
         curve = begin_trial(tmp_path, trial_id, 0) / "curve.jsonl"
         curve.unlink()

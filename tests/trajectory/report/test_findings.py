@@ -10,6 +10,7 @@ from agent.search.stopping import Work
 from agent.settings.environment import Rates
 from autoresearch.errors import JournalError
 from tests.support.configs import config
+from tests.support.curves import points
 from tests.support.present import known
 from tests.support.reports import KNOBS, findings, simulated, stress_rows, with_menu
 from tests.support.rows import (
@@ -220,21 +221,14 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
     assert spending.elapsed_s == 7 * 51
 
 
-def curve(losses: list[float]) -> list[CurvePoint]:
-    return [
-        CurvePoint(step=i, tokens=i * 10, loss=loss, lr=1e-3, grad_norm=1.0, elapsed_s=i)
-        for i, loss in enumerate(losses, start=1)
-    ]
-
-
 def test_curves_are_averaged_over_seeds_on_the_steps_they_share() -> None:
-    found = known(merged("hash", [curve([5.0, 4.0, 3.0]), curve([7.0, 6.0]), []]))
+    found = known(merged("hash", [points([5.0, 4.0, 3.0]), points([7.0, 6.0]), []]))
     assert (found.step, found.loss, found.seeds) == ((1, 2), (6.0, 5.0), 2)
     assert merged("hash", [[], []]) is None
 
 
 def test_long_curves_are_thinned_smoothed_and_keep_their_end() -> None:
-    found = known(merged("hash", [curve([5 - i / 1000 for i in range(3999)])]))
+    found = known(merged("hash", [points([5 - i / 1000 for i in range(3999)])]))
     assert len(found.step) <= MAX_POINTS
     assert found.step[-1] == 3999
     assert found.window == 199
@@ -249,7 +243,7 @@ def test_the_best_curves_are_read_from_the_trials_that_were_measured(
 
     def read(trial_id: str) -> list[CurvePoint]:
         asked.append(trial_id)
-        return curve([5.0, 4.0])
+        return points([5.0, 4.0])
 
     found = findings(tmp_path, rows, read)
     evidence = Evidence(rows)
@@ -263,7 +257,7 @@ def test_the_best_curves_are_read_from_the_trials_that_were_measured(
 
 
 def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list[Row]) -> None:
-    found = findings(tmp_path, stress_rows(rows), lambda _: curve([5.0, 3.0]))
+    found = findings(tmp_path, stress_rows(rows), lambda _: points([5.0, 3.0]))
     runs, test = known(long_runs(found)).values, known(fidelity_test(found))
     assert [run.first.rank for run in runs] == [1, 2, 3, 4, 5, 6]
     assert [run.runs.verdict.outcome for run in runs] == ["survives"] * 5 + ["diverges"]

@@ -1,14 +1,18 @@
 """A report's files are complete and self-contained, and never interpret others' texts as markup."""
 
+from __future__ import annotations
+
 import base64
 import errno
 import hashlib
 import json
 import re
 import resource
+import shutil
 import signal
+import xml.etree.ElementTree as ET
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,50 +20,88 @@ from typing import Any
 
 import pytest
 
+from agent.commands.campaign_view import CampaignView
+from agent.menu.files import menu_of
 from tests.support.configs import config
+from tests.support.curves import points
+from tests.support.places import ROOT
+from tests.support.present import known
 from tests.support.reports import (
     HOSTILE,
     findings,
     hostile_rows,
     simulated,
+    stress_rows,
     with_menu,
 )
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import CurvePoint, Measure
 from trajectory.report.canvas import PALETTE
+from trajectory.report.figures.figure import SECTIONS
 from trajectory.report.figures.progress_points import MAX_LINKED
+from trajectory.report.figures.registry import figures_of
+from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
 from trajectory.report.report import _replace_all, render, write_report
-from trajectory.report.wording import shown
+from trajectory.report.wording import shown, signed
 from trajectory.rows import Row
 
+VOID = {"meta", "br", "input", "img", "link", "hr"}
 
-class Elements(HTMLParser):
-    """Parser that collects a page's elements with their attributes, and the text of scripts and
-    styles."""
 
-    def __init__(self, page: str) -> None:
+@dataclass
+class Element:
+    """Element of a page with all text inside it."""
+
+    tag: str
+    attributes: dict[str, str | None]
+    within: tuple[Element, ...]
+    text: str = ""
+
+    @property
+    def classes(self) -> set[str]:
+        return set((self.attributes.get("class") or "").split())
+
+    def is_in(self, ancestor: Element) -> bool:
+        return any(one is ancestor for one in self.within)
+
+
+@dataclass
+class Parsed(HTMLParser):
+    """All elements of a page, in order."""
+
+    page: str
+    found: list[Element] = field(default_factory=list)
+    open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.raw: list[tuple[dict[str, str | None], str]] = []
-        self.feed(page)
+        self.feed(self.page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag in {"script", "style"}:
-            self.raw.append((dict(attrs), ""))
+        self.found.append(Element(tag, dict(attrs), tuple(self.open)))
+        if tag not in VOID:
+            self.open.append(self.found[-1])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().tag == tag
 
     def handle_data(self, data: str) -> None:
-        if self.cdata_elem in {"script", "style"}:
-            attributes, text = self.raw[-1]
-            self.raw[-1] = (attributes, text + data)
+        for one in self.open:
+            one.text += data
+
+    def of(self, tag: str, *, within: Element | None = None, cls: str = "") -> list[Element]:
+        return [
+            one
+            for one in self.found
+            if one.tag == tag
+            and (within is None or one.is_in(within))
+            and (not cls or cls in one.classes)
+        ]
 
 
 def curve(_: str) -> list[CurvePoint]:
-    return [
-        CurvePoint(step=i, tokens=i, loss=6 - i / 20, lr=1e-3, grad_norm=1, elapsed_s=i)
-        for i in range(1, 61)
-    ]
+    return points([6 - step / 20 for step in range(1, 61)])
 
 
 def written(folder: Path, rows: list[Row]) -> tuple[Findings, str]:
@@ -75,8 +117,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def unpacked(page: str) -> list[dict[str, Any]]:
     """Return the details of all iterations, unpacked as the page's script does it."""
-    blocks = [text for attributes, text in Elements(page).raw if attributes.get("class")]
-    return [one for block in blocks for one in json.loads(zlib.decompress(base64.b64decode(block)))]
+    blocks = [
+        zlib.decompress(base64.b64decode(one.text))
+        for one in Parsed(page).of("script", cls="details")
+    ]
+    return [one for block in blocks for one in json.loads(block)]
 
 
 @pytest.mark.parametrize("iterations", [0, 1])
@@ -95,16 +140,18 @@ def test_a_campaign_without_a_measurement_has_one_too(tmp_path: Path) -> None:
 def test_the_policy_allows_the_one_script_and_style_sheet_by_hash_and_nothing_else(
     hostile: str,
 ) -> None:
-    elements = Elements(hostile)
-    policy = next(
-        attributes["content"] or ""
-        for tag, attributes in elements.found
-        if attributes.get("http-equiv") == "Content-Security-Policy"
+    page = Parsed(hostile)
+    (policy,) = (
+        one.attributes["content"] or ""
+        for one in page.of("meta")
+        if one.attributes.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     assert "require-trusted-types-for 'script'" in policy
-    running = [text for attributes, text in elements.raw if not attributes]
+    running = [
+        one.text for tag in ("style", "script") for one in page.of(tag) if not one.attributes
+    ]
     assert len(running) == 2, "one style sheet and one script; the rest is data"
     for text in running:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -112,13 +159,13 @@ def test_the_policy_allows_the_one_script_and_style_sheet_by_hash_and_nothing_el
 
 
 def test_nothing_is_fetched_and_nothing_is_styled_or_run_inline(hostile: str) -> None:
-    tags = {tag for tag, _ in Elements(hostile).found}
+    elements = Parsed(hostile).found
+    tags = {one.tag for one in elements}
     assert not tags & {"img", "link", "iframe", "object", "embed", "base", "image", "foreignobject"}
-    for tag, attributes in Elements(hostile).found:
-        assert "style" not in attributes, tag
-        assert not [name for name in attributes if name.startswith("on")], tag
+    for one in elements:
+        assert not [name for name in one.attributes if name.startswith(("on", "style"))], one.tag
         for name in ("src", "href", "xlink:href", "action"):
-            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+            assert (one.attributes.get(name) or "#").startswith("#"), one
 
 
 def test_others_texts_add_no_element_to_the_page(hostile: str, tmp_path: Path) -> None:
@@ -127,8 +174,7 @@ def test_others_texts_add_no_element_to_the_page(hostile: str, tmp_path: Path) -
     ignored = {"svg", "g", "path", "use", "text", "defs", "clippath", "rect", "a", "title"}
 
     def outline(text: str) -> list[str]:
-        tags = [tag for tag, _ in Elements(text).found]
-        return [tag for tag in tags if tag not in ignored]
+        return [one.tag for one in Parsed(text).found if one.tag not in ignored]
 
     assert outline(hostile) == outline(page)
 
@@ -168,17 +214,16 @@ def test_a_long_campaign_is_packed_in_parts_and_drawn_without_a_mark_a_row(tmp_p
 
 
 def test_figures_are_in_the_pages_colors_and_their_ids_are_the_pages_own(hostile: str) -> None:
-    elements = Elements(hostile).found
+    elements = Parsed(hostile).found
     inks = {ink.name for ink in PALETTE}
     assert {"ink", "muted"} <= set(re.findall(r'="var\(--(.*?)\)"', hostile)) <= inks
-    ids = [attributes["id"] for _, attributes in elements if attributes.get("id")]
+    ids = [one.attributes["id"] for one in elements if one.attributes.get("id")]
     assert len(ids) == len(set(ids))
-    for tag, attributes in elements:
-        if tag == "use":
-            assert (attributes.get("href") or "").removeprefix("#") in ids
+    for one in elements:
+        if one.tag == "use":
+            assert (one.attributes.get("href") or "").removeprefix("#") in ids
         for name in ("fill", "stroke"):
-            value = attributes.get(name)
-            assert value is None or not value.startswith("#"), (tag, attributes)
+            assert not (one.attributes.get(name) or "").startswith("#"), one
 
 
 def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:
@@ -218,3 +263,76 @@ def test_a_disk_that_fills_half_way_leaves_what_was_there(tmp_path: Path) -> Non
     _replace_all({**files, page: b"new page"})
     assert {path.read_bytes() for path in files} == {b"new"}
     assert page.read_bytes() == b"new page"
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> CampaignView:
+    """Return a finished campaign whose best config was confirmed, without a meter of energy."""
+    directory = tmp_path_factory.mktemp("runs") / "night"
+    directory.mkdir()
+    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", directory)
+    return CampaignView(directory)
+
+
+def test_the_head_is_the_finding_and_its_first_tile_the_confirmed_gain(night: CampaignView) -> None:
+    found = night.findings()
+    gain = known(known(found.confirmed).chosen.headline)
+    figure = known(time_and_energy(found))
+    assert figure.values.energy_wh is None
+    metered_usage = replace(figure.values, energy_wh=2500.0, cost_usd=1.0)
+    pages = [
+        Parsed(render(found, (one,), (), datetime.now(UTC)))
+        for one in (figure, replace(figure, values=metered_usage))
+    ]
+    page = pages[0]
+    (title,), (heading,) = page.of("title"), page.of("h1")
+    assert heading.text == found.finding
+    assert title.text.split(" · ") == [found.finding, "night"]
+    assert f"{abs(gain.delta):.4f}" in heading.text
+
+    tiles = page.of("div", cls="tile")
+    assert "good" in tiles[0].classes
+    (value,) = page.of("strong", within=tiles[0])
+    assert value.text == signed(gain.delta)
+    unmetered, metered = ({one.text for one in each.of("dt")} for each in pages)
+    assert metered - unmetered == {"energy"}
+
+
+def test_each_of_the_best_names_what_differs_from_the_first(night: CampaignView) -> None:
+    page = Parsed(render(night.findings(), (), (), datetime.now(UTC)))
+    (section,) = (one for one in page.of("section") if one.attributes["id"] == "best")
+    named = [
+        {
+            page.of("bdi", within=change)[0].text
+            for change in page.of("span", within=body, cls="change")
+        }
+        for body in page.of("tbody", within=section)
+    ]
+    first, *others = (entry.config.model_dump() for entry in night.top(10))
+    assert len(named) == 1 + len(others) == 10
+    for names, values in zip(named[1:], others, strict=True):
+        assert names == {name for name, value in values.items() if value != first[name]}
+        assert names
+    baseline = menu_of(known(night.row)).baseline.model_dump()
+    assert named[0] == {name for name, value in first.items() if value != baseline[name]}
+
+
+def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
+    found = findings(tmp_path, stress_rows(simulated(60)), curve)
+    names = [figure.name for figure in figures_of(found)]
+    assert len(names) == 7
+    report = write_report(found, tmp_path / "report")
+    page = report.page.read_text("utf-8")
+    assert re.findall('<figure id="(.*?)">', page) == names
+    for suffix in (".png", ".svg"):
+        assert [path.stem for path in report.figures if path.suffix == suffix] == names
+    for path in report.figures:
+        if path.suffix == ".svg":
+            assert ET.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        else:
+            assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    left = {path.name for path in (tmp_path / "report").rglob("*") if path.is_file()}
+    assert left == {"report.html", *(path.name for path in report.figures)}
+    sections = re.findall('<section id="(.*?)">', page)
+    assert sections == [section.id for section in SECTIONS]
+    assert re.findall('<a href="#([a-z]+)">', page)[: len(sections)] == sections
