@@ -196,14 +196,10 @@ def test_no_secret_is_printed_or_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_secret_of_a_tracker_is_printed_or_written(tmp_path: Path) -> None:
-    for tracker in ("mlflow", "wandb"):
-        pytest.importorskip(tracker)
-        check_tracker(tracker, tmp_path / tracker)
-
-
-def check_tracker(tracker: str, home: Path) -> None:
-    night = Night(home)
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
+def test_no_secret_of_a_tracker_is_printed_or_written(tracker: str, tmp_path: Path) -> None:
+    pytest.importorskip(tracker)
+    night = Night(tmp_path)
     with OpenAIServer() as server:
         server.elsewhere = echoes(404)
         url = server.url.removesuffix("/v1")

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 from tests.support.simulated.commands import SimulatedToy
-from trajectory.journal import read_rows
-from trajectory.rows import CalibrationRow
-from trajectory.statistics.fidelity import spearman
 
 
 @pytest.fixture
@@ -25,15 +22,8 @@ def arguments(toy: SimulatedToy, *options: str) -> list[str]:
     return ["calibrate", "--fidelity", *given, "--configs=8", *options]
 
 
-def runs(toy: SimulatedToy) -> list[CalibrationRow]:
-    rows = read_rows(toy.campaign / "trajectory.jsonl")
-    return [row for row in rows if isinstance(row, CalibrationRow)]
-
-
 @pytest.mark.slow
-def test_machine_noise_and_menu_are_measured_from_nothing_and_once(
-    toy: SimulatedToy,
-) -> None:
+def test_machine_noise_and_menu_are_measured_from_nothing_and_once(toy: SimulatedToy) -> None:
     done = toy.run("doctor", "--json")
     assert done.returncode == 0, done.stdout
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
@@ -51,22 +41,7 @@ def test_machine_noise_and_menu_are_measured_from_nothing_and_once(
     done = toy.run(*arguments(toy, "--json"))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    own = found["proxy_metrics"][0]
-    assert (found["n"], own["name"]) == (8, "12 steps of 50")
-    named = {way["name"] for way in found["proxy_metrics"]}
-    # 3 × 50 and 0.3 × 50 and the budget; a sixth and a third of 12.
-    assert {"horizon 12", "horizon 15", "horizon 150", "weights ema:2", "weights lawa:4"} <= named
-    assert "cooldown over the last 2" in named
-
-    rows = runs(toy)
-    assert len({(row.config_hash, row.trial.seed, row.run) for row in rows}) == len(rows)
-    long = {row.config_hash: row.trial for row in rows if row.run.steps == 50}
-    short = {row.config_hash: row.trial for row in rows if row.run.checkpoints}
-    assert len(long) == len(short) == 8
-    assert not {t.seed for t in long.values()} & {t.seed for t in short.values()}
-    scores = [(short[name].objective or 0.0, long[name].objective or 0.0) for name in long]
-    by_hand = spearman([one for one, _ in scores], [other for _, other in scores])
-    assert own["spearman"]["value"] == pytest.approx(by_hand)
+    assert (found["n"], found["proxy_metrics"][0]["name"]) == (8, "12 steps of 50")
 
     before = toy.rows()
     (toy.campaign / "history.sqlite").unlink()
