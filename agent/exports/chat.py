@@ -42,34 +42,31 @@ def export_chat(directory: Path, where: str, *, accepted_only: bool = True) -> E
             if not isinstance(row, IterationRow):
                 continue
             for number, before in _exchanges(row, conversations, left_out):
-                verdict = row.proposer.attempts[number].verdict
-                if accepted_only and not (verdict and verdict.allowed):
+                attempt = row.proposer.attempts[number]
+                is_allowed = attempt.verdict is not None and attempt.verdict.allowed
+                if accepted_only and not is_allowed:
                     left_out[REFUSED] += 1
                     continue
-                line = {"messages": [*map(asdict, before[: len(before) - 2 * number])]}
-                line["messages"].append(asdict(_answer(row, number)))
+                said = before[: len(before) - 2 * number] if accepted_only else before
+                messages = [asdict(one) for one in (*said, Message("assistant", attempt.raw))]
+                line: dict[str, Any] = {"messages": messages}
                 if not accepted_only:
-                    line = _weighed_line(row, number, before, campaign_id)
+                    for message in messages:
+                        if message["role"] == "assistant":
+                            message["weight"] = 0  # every earlier one was refused
+                    messages[-1]["weight"] = int(is_allowed)
+                    line["metadata"] = _metadata(row, number, campaign_id)
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += 1
     notes = tuple(f"{count} {what}" for what, count in left_out.items())
     return Exported(written, "replies", where, notes)
 
 
-def _answer(row: IterationRow, number: int) -> Message:
-    return Message("assistant", row.proposer.attempts[number].raw)
-
-
-def _weighed_line(
-    row: IterationRow, number: int, before: Sequence[Message], campaign_id: str
-) -> dict[str, Any]:
-    """Return a reply with all messages before it, its weight and what became of it."""
+def _metadata(row: IterationRow, number: int, campaign_id: str) -> dict[str, Any]:
+    """Return what became of an iteration's reply."""
     record = row.proposer
     verdict = record.attempts[number].verdict
     used = record.kind == "llm" and number == len(record.attempts) - 1
-    # Every earlier assistant message was refused.
-    said = [_weighed(message, 0) for message in before]
-    own = _weighed(_answer(row, number), int(verdict is not None and verdict.allowed))
     metadata = {
         "campaign_id": campaign_id,
         "iter": row.iter,
@@ -91,13 +88,7 @@ def _weighed_line(
             "stderr": decision.stderr,
             "statuses": [trial.result.status for trial in row.trials],
         }
-    return {"messages": [*said, own], "metadata": metadata}
-
-
-def _weighed(message: Message, weight: int) -> dict[str, Any]:
-    """Return a message with its weight, which only assistant messages have."""
-    weighed = {"weight": weight} if message.role == "assistant" else {}
-    return {**asdict(message), **weighed}
+    return metadata
 
 
 def _exchanges(

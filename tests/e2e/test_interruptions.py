@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,55 +17,42 @@ pytestmark = pytest.mark.slow
 LONG = "100000 steps"
 
 
-def to_full(toy: Toy, *words: str) -> subprocess.CompletedProcess[str]:
-    with Path("/dev/full").open("w") as full:
-        return on_screen(toy, *words, stdout=full)
+SCREENS = {"full": ">/dev/full", "unread": "", "closed": ">&-"}
+"""Redirections of a standard output that is a pipe without a reader."""
 
 
-def to_nobody(toy: Toy, *words: str) -> subprocess.CompletedProcess[str]:
+def on_screen(toy: Toy, screen: str, *words: str) -> subprocess.CompletedProcess[str]:
     reader, writer = os.pipe()
     os.close(reader)
-    try:
-        return on_screen(toy, *words, stdout=writer)
-    finally:
-        os.close(writer)
-
-
-def to_closed(toy: Toy, *words: str) -> subprocess.CompletedProcess[str]:
-    shell = ("/bin/sh", "-c", 'exec "$@" >&-', "sh", str(COMMAND), *words)
-    return subprocess.run(
-        shell, cwd=toy.home, env=toy.environment, stderr=subprocess.PIPE, text=True, check=False
-    )
-
-
-def on_screen(toy: Toy, *words: str, stdout: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(COMMAND), *words],
+    shell = ("/bin/sh", "-c", f'exec "$@" {SCREENS[screen]}', "sh", str(COMMAND), *words)
+    done = subprocess.run(
+        shell,
         cwd=toy.home,
         env=toy.environment,
-        stdout=stdout,  # type: ignore[call-overload]
+        stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
+    os.close(writer)
+    return done
 
 
 def test_a_campaign_outlives_its_screen_and_a_list_says_that_it_was_not_written(toy: Toy) -> None:
     """The menu and the campaign have names that a terminal cannot encode or takes for markup."""
     toy.menu = toy.menu.rename(toy.home / "toy \N{GRINNING FACE}.toml")
     toy.campaign = toy.home / "runs" / "x [bold] y[/b]"
-    screens: list[Callable[..., subprocess.CompletedProcess[str]]] = [to_full, to_nobody, to_closed]
-    for iteration, screen in enumerate(screens, 1):
-        done = screen(toy, *toy.arguments(iteration)[1:])
+    for iteration, screen in enumerate(SCREENS, 1):
+        done = on_screen(toy, screen, *toy.arguments(iteration)[1:])
         assert done.returncode == 0, done.stderr
         assert len(toy.iterations()) == iteration
         lost = [row for row in toy.rows() if row["kind"] == "event" and row["event"] == "note"]
         assert len(lost) == iteration, "once a session"
     for words in (("--json",), ()):
         top = ("top", f"--campaign={toy.campaign}", *words)
-        done = to_full(toy, *top)
+        done = on_screen(toy, "full", *top)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        done = to_nobody(toy, *top)
+        done = on_screen(toy, "unread", *top)
         assert (done.returncode, done.stderr) == (0, "")
         assert toy.run(*top).returncode == 0
 
