@@ -128,15 +128,12 @@ def test_what_is_no_trajectory_is_refused(tmp_path: Path) -> None:
 
 def test_the_journal_is_told_where_the_priors_change(tmp_path: Path) -> None:
     priors = read_priors([journal(tmp_path / "t.jsonl", {"lr": 0.004})], TOY, tmp_path / "campaign")
-    note = note_on(priors, None)
-    assert note is not None
+    note = note_on(priors, None) or ""
     assert note.startswith(NOTE)
     assert priors[0].sha256[:12] in note
     assert str(tmp_path / "t.jsonl") in note
-    assert note_on(priors, note) is None
     gone = note_on((), note)
-    assert gone is not None
-    assert note_on((), gone) is None
+    assert (gone is None, note_on(priors, note), note_on((), gone)) == (False, None, None)
     assert note_on((), None) is None
 
 
@@ -223,22 +220,11 @@ def test_a_prior_fades_as_this_campaign_measures() -> None:
 
 
 def test_some_knobs_only_are_enough() -> None:
-    some = Prior("x", "0" * 64, 20, tuple(_of_lr(i) for i in range(20)), (), 0, None)
-    sampler = SamplerProposer(RAILS, chance=0.0)
-    offer = sampler.propose(replace(fresh_memory(), priors=(some,)))
+    of_lr = (PriorConfig({"lr": 1e-3 * (1 + n / 10)}, float(n)) for n in range(20))
+    some = Prior("x", "0" * 64, 20, tuple(of_lr), (), 0, None)
+    offer = SamplerProposer(RAILS, chance=0.0).propose(replace(fresh_memory(), priors=(some,)))
     assert "of earlier campaigns" in json.loads(offer.raw)["reason"]
     assert RAILS.check(offer.raw, MENU.baseline, {}).verdict.allowed
-
-
-def _of_lr(place: int) -> PriorConfig:
-    return PriorConfig({"lr": 1e-3 * (1 + place / 10)}, float(place))
-
-
-def test_without_priors_nothing_is_drawn_otherwise() -> None:
-    memory = memory_of(20)
-    empty = Prior("x", "0" * 64, 0, (), (), 0, "it measured nothing")
-    proposer = SamplerProposer(RAILS)
-    assert proposer.propose(memory).raw == proposer.propose(replace(memory, priors=(empty,))).raw
 
 
 @pytest.mark.slow

@@ -28,16 +28,21 @@ def apart(name: str, one: Scalar, other: Scalar) -> float:
     return float(np.linalg.norm(points_NP[0] - points_NP[1]))
 
 
-def test_the_ends_of_a_scale_and_two_words_are_as_far_apart() -> None:
-    assert apart("lr", 1e-4, 3e-2) == pytest.approx(1)
-    assert apart("activation", "gelu", "swiglu") == pytest.approx(1)
-    assert apart("tie_embeddings", True, False) == pytest.approx(1)
-    assert apart("lr", 1e-3, 1e-3) == 0
-
-
-def test_a_log_scale_and_a_ladder_are_reckoned_in_their_own_steps() -> None:
-    assert apart("lr", 1e-3, 2e-3) == pytest.approx(apart("lr", 1e-2, 2e-2))
-    assert apart("batch_size", 4, 8) == pytest.approx(apart("batch_size", 16, 32))
+@pytest.mark.parametrize(
+    ("name", "one", "other", "distance"),
+    [
+        ("lr", 1e-4, 3e-2, 1),
+        ("activation", "gelu", "swiglu", 1),
+        ("tie_embeddings", True, False, 1),
+        ("lr", 1e-3, 1e-3, 0),
+        ("lr", 1e-3, 2e-3, apart("lr", 1e-2, 2e-2)),
+        ("batch_size", 4, 8, apart("batch_size", 16, 32)),
+    ],
+)
+def test_distances_are_in_a_knobs_own_steps(
+    name: str, one: Scalar, other: Scalar, distance: float
+) -> None:
+    assert apart(name, one, other) == pytest.approx(distance)
 
 
 def test_an_edited_config_lies_where_the_whole_one_does() -> None:
@@ -49,13 +54,10 @@ def test_an_edited_config_lies_where_the_whole_one_does() -> None:
     assert np.array_equal(elsewhere, SPACE.edited(BASELINE, [{}]))
 
 
-def test_what_is_outside_the_menu_is_outside_the_space() -> None:
+def test_what_is_outside_the_menu_is_outside_the_space_and_at_the_end_of_a_scale() -> None:
     assert SPACE.contains(BASELINE)
     assert not SPACE.contains({**BASELINE, "lr": 1.0})
     assert not SPACE.contains({**BASELINE, "lr": math.nan})
-
-
-def test_what_lies_outside_is_at_the_end() -> None:
     domain = RealRange(low=0.1, high=10, scale="log")
     assert shares(domain, [0.01, 1.0, 1000.0]).tolist() == pytest.approx([0, 0.5, 1])
     assert shares(RealRange(low=2, high=2), [2.0, 3.0]).tolist() == [0, 0]
@@ -111,18 +113,15 @@ def scores_of(told: list[ConfigEvidence], reference: dict[int, float], **sums: A
     return Scores.of(replace(memory, evidence=evidence), SPACE, [own, *told])
 
 
-def test_the_reference_is_at_zero_and_gains_below_it_in_proportion() -> None:
+def test_gains_are_below_the_reference_in_proportion_and_ruinous_scores_drawn_in() -> None:
     found = scores_of([entry(1, {0: 3.5}), entry(2, {0: 3.3})], {0: 3.6})
-    assert found.targets[0] == 0
-    assert found.unit * found.targets[1:] == pytest.approx([-0.1, -0.3])
-
-
-def test_what_is_ruinous_is_drawn_in_but_stays_the_worst() -> None:
-    found = scores_of(
-        [entry(n, {0: 3.6 + 0.1 * n}) for n in range(1, 8)] + [entry(9, {0: 30.0})], {0: 3.6}
-    )
+    assert (found.unit * found.targets).tolist() == pytest.approx([0, -0.1, -0.3])
+    ruinous = [*(entry(n, {0: 3.6 + 0.1 * n}) for n in range(1, 8)), entry(9, {0: 30.0})]
+    found = scores_of(ruinous, {0: 3.6})
     assert (np.diff(found.targets) > 0).all()
     assert found.targets[-1] < 6
+    same = [entry(n, {0: 3.6}) for n in range(1, 8)]
+    assert -2 < scores_of([*same, entry(9, {0: 3.5})], {0: 3.6}).targets[-1] < 0
 
 
 def sums(within: float, race: float, dof: int = 40) -> dict[str, Any]:
@@ -182,12 +181,6 @@ def test_failures_never_outnumber_results_and_one_of_many_runs_is_none() -> None
     assert [one.iter for one in observed.failed] == list(range(139, 151))
     mostly = Observed.of(evidence_of([entry(1, dict.fromkeys(range(5), 3.9), failed=True)]))
     assert [one.iter for one in mostly.measured] == [1]
-
-
-def test_most_scores_being_the_references_does_not_blow_up_the_others() -> None:
-    same = [entry(n, {0: 3.6}) for n in range(1, 8)]
-    found = scores_of([*same, entry(9, {0: 3.5})], {0: 3.6})
-    assert -2 < found.targets[-1] < 0
 
 
 def test_what_was_measured_elsewhere_counts_for_less_than_a_run_here() -> None:
