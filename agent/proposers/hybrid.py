@@ -81,7 +81,11 @@ class Slate:
             except ProposerError:  # of a menu that is nearly exhausted
                 break
         edits: list[dict[str, Scalar]] = [json.loads(offer.raw)["changes"] for offer in offers]
-        promise = surrogate(memory)
+        observed = Observed.of(memory.evidence)
+        priors = prior_points(memory, len(observed.measured))
+        # of everything measured so far, without the configs in flight
+        with threadpool_limits(limits=1, user_api="blas"):
+            promise = Promise.of(replace(memory, pending=()), observed, priors)
         predicted = zip(*promise.effects(edits), strict=True)
         candidates = (
             Candidate(edit, delta, sd) for edit, (delta, sd) in zip(edits, predicted, strict=True)
@@ -110,14 +114,6 @@ class Slate:
 Choose: TypeAlias = Callable[[Memory, Slate, Collection[Arm]], Offer]
 """Offers one of a slate's candidates, or changes of its own; the arms are what it may do. It raises
 ProposerError if the model gives none."""
-
-
-def surrogate(memory: Memory) -> Promise:
-    """Return the surrogate of everything measured so far, without the configs in flight."""
-    observed = Observed.of(memory.evidence)
-    priors = prior_points(memory, len(observed.measured))
-    with threadpool_limits(limits=1, user_api="blas"):
-        return Promise.of(replace(memory, pending=()), observed, priors)
 
 
 SAID_CHARACTERS = 300
@@ -154,28 +150,27 @@ class HybridProposer:
 
         :raises ProposerError: if the sampler has none.
         """
-        if self._choose is None:
+        choose = self._choose
+        if choose is None:
             return self._sampler.propose(memory)
-        began = time.monotonic()
-        try:
-            slate = Slate.drawn(self._sampler, self._rails, memory)
-        except (MachineryError, ProposerError):
-            raise
-        except Exception as error:  # noqa: BLE001 (without a slate there is still the sampler)
-            return standing_in(self._sampler.propose(memory), error)
-        suggested = _with_record(
-            slate.offers[0],
-            prediction=slate.prediction(slate.candidates[0].changes),
-            latency_s=time.monotonic() - began,
+        # without a slate there is still the sampler
+        return first_of(
+            lambda: self._with_slate(memory, choose), lambda: self._sampler.propose(memory)
         )
+
+    def _with_slate(self, memory: Memory, choose: Choose) -> Offer:
+        began = time.monotonic()
+        slate = Slate.drawn(self._sampler, self._rails, memory)
+        prediction = slate.prediction(slate.candidates[0].changes)
+        drawn_s = time.monotonic() - began
+        suggested = _with_record(slate.offers[0], prediction=prediction, latency_s=drawn_s)
         arms = self.arms(memory)
         if not arms:
             return suggested
-        choose = self._choose
 
         def chosen() -> Offer:
-            record = (offer := choose(memory, slate, arms)).record
-            return _with_record(offer, latency_s=record.latency_s + suggested.record.latency_s)
+            offer = choose(memory, slate, arms)
+            return _with_record(offer, latency_s=offer.record.latency_s + drawn_s)
 
         return first_of(chosen, lambda: suggested)
 
@@ -230,22 +225,18 @@ def first_of(primary: Callable[[], Offer], fallback: Callable[[], Offer]) -> Off
     except MachineryError:
         raise
     except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
-        return standing_in(fallback(), error)
-
-
-def standing_in(offer: Offer, error: Exception) -> Offer:
-    """Return a fallback's offer with the failed proposer's attempts."""
-    if not isinstance(error, ProposerError):
-        said = plain(f"{type(error).__name__}: {redact(str(error))}")[:SAID_CHARACTERS]
-        error = ProposerError(f"the proposer failed ({said}); it is asked again later")
-    waited_s = sum(attempt.latency_s for attempt in error.attempts)
+        if not isinstance(error, ProposerError):
+            said = plain(f"{type(error).__name__}: {redact(str(error))}")[:SAID_CHARACTERS]
+            error = ProposerError(f"the proposer failed ({said}); it is asked again later")
+        failed = error
+    offer = fallback()
     return _with_record(
         offer,
-        fallback="; ".join(filter(None, (offer.record.fallback, str(error)))),
-        attempts=error.attempts,
-        model=error.model,
-        prompt_sha256=error.prompt_sha256,
-        latency_s=offer.record.latency_s + waited_s,
+        fallback="; ".join(filter(None, (offer.record.fallback, str(failed)))),
+        attempts=failed.attempts,
+        model=failed.model,
+        prompt_sha256=failed.prompt_sha256,
+        latency_s=offer.record.latency_s + sum(one.latency_s for one in failed.attempts),
     )
 
 

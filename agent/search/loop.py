@@ -28,7 +28,7 @@ from agent.search.iterations import (
     PendingIteration,
 )
 from agent.search.pruning import race_prune_rule
-from agent.search.race import Race, refused, upcoming_trials
+from agent.search.race import REFUSED, Race, decided, upcoming_trials
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, Work, pause_requested
 from agent.search.trial import Watcher
@@ -212,7 +212,8 @@ class Loop:
     def _raced(self, pending: PendingIteration) -> Iteration:
         """Return the iteration of a proposal, decided already if the rails refused it."""
         if pending.config is None:
-            return Iteration(pending, decision=refused(pending.reference_hash, self.rules))
+            decision = decided("none", pending.reference_hash, self.rules, REFUSED)
+            return Iteration(pending, decision=decision)
         race = Race(
             curve=self.runner.curve,
             evidence=self.campaign.evidence,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
+from typing import Literal
 
 from agent.judge import Assessment, Undecided, assess, no_effect
 from trainer.spec import (
@@ -24,6 +25,7 @@ from trajectory.rules import Rules
 FEWEST_PRINTED = 5
 """Fewest points of a command's printed curve that must equal another's to call the runs the
 same."""
+REFUSED = "nothing was trained: the rails refused the proposal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,12 @@ class Wanted:
     prune: PruneRule | None = None
 
 
-def refused(reference_hash: str, rules: Rules) -> Decision:
-    """Return the decision on a proposal that the rails refused."""
-    why = "nothing was trained: the rails refused the proposal"
+def decided(
+    action: Literal["none", "discard"], reference_hash: str, rules: Rules, why: str
+) -> Decision:
+    """Return a decision without a comparison."""
     return Decision(
-        action="none", reference_hash=reference_hash, **rules.model_dump(), explanation=why
+        action=action, reference_hash=reference_hash, **rules.model_dump(), explanation=why
     )
 
 
@@ -119,7 +122,10 @@ class Race:
             if score is None:
                 score = yield from self._measure(self.candidate, seed)
             if score is None:
-                return self._failed(seed)
+                result = self.trials[-1].result
+                assert isinstance(result, TrialFailed)
+                why = f"failed on seed {seed}: {result.status}: {result.message}"
+                return decided("discard", reference_hash, self.rules, why)
             first, same = not scores, score == reference_score
             if first and same and self._trained_alike(seed):
                 printed = not isinstance(self.candidate, Config)
@@ -212,13 +218,3 @@ class Race:
             mine = (t for t in self.trials if (t.config_hash, t.seed) == of_it)
             trial_id = next(mine).trial_id
         return [(p.step, p.tokens, p.loss) for p in self.curve(trial_id)]
-
-    def _failed(self, seed: int) -> Decision:
-        result = self.trials[-1].result
-        why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
-        return Decision(
-            action="discard",
-            reference_hash=self.reference.config_hash,
-            **self.rules.model_dump(),
-            explanation=f"failed on seed {seed}: {why}",
-        )

@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 
 from agent.proposers.base import Memory
-from agent.proposers.contrasts import contrast
+from agent.proposers.contrasts import Contrast, contrast
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.reply_form import listed
 from agent.proposers.surrogate.promise import Promise
@@ -90,6 +90,10 @@ class ConfigLines:
             Noise.of(memory.evidence),
         )
 
+    def against(self, entry: ConfigEvidence) -> Contrast | None:
+        """Return a config's difference from the reference."""
+        return contrast(entry, self.reference, self.noise)
+
     def best(self, entry: ConfigEvidence) -> str:
         """Return ``#12 -31±14 kept: lr=0.003``."""
         return f"{self._result(entry)}: {self._from_reference(entry)}"
@@ -103,7 +107,7 @@ class ConfigLines:
             line = f"{_name(entry)} {changes_text(entry.changes)} {quoted(entry.reason)}: "
             if entry.expected is not None:
                 line += f"expected {measure.counted(entry.expected)}, "
-            against = contrast(entry, self.reference, self.noise)
+            against = self.against(entry)
             if entry.failures and not entry.scores:
                 yield line + _failure(entry)
             elif against is not None:
@@ -135,7 +139,7 @@ class ConfigLines:
         return nearest > self.memory.asked_changes
 
     def _result(self, entry: ConfigEvidence) -> str:
-        against = contrast(entry, self.reference, self.noise)
+        against = self.against(entry)
         measure = self.memory.menu.measure
         result = measure.text(entry.mean) if against is None else against.text(measure)
         if entry.action == "keep":
@@ -183,11 +187,10 @@ VISIBLE = 0.5
 
 def slate_lines(memory: Memory, slate: Slate) -> Iterator[str]:
     """Yield ``A: lr=0.003, norm=rmsnorm; predicted -12±30; nearest #12 -31±14, #7 +5±20``."""
-    evidence, measure = memory.evidence, memory.menu.measure
-    reference = evidence.configs.get(memory.reference.config_hash)
-    noise = Noise.of(evidence)
+    lines, measure = ConfigLines.of(memory), memory.menu.measure
     space = slate.promise.space
-    measured = [entry for entry in evidence.configs.values() if entry.scores][-SCANNED:]
+    measured = [entry for entry in memory.evidence.configs.values() if entry.scores]
+    measured = measured[-SCANNED:]
     known = [(entry, memory.menu.knob_values(entry.config)) for entry in measured]
     known = [(entry, values) for entry, values in known if space.contains(values)]
     points_NP = space.points([values for _, values in known])
@@ -197,8 +200,8 @@ def slate_lines(memory: Memory, slate: Slate) -> Iterator[str]:
         near = heapq.nsmallest(NEAREST, range(len(known)), key=distance_N.__getitem__)
         parts = []
         for entry in (known[place][0] for place in near):
-            against = contrast(entry, reference, noise)
-            if entry is not reference and against is not None:
+            against = lines.against(entry)
+            if entry is not lines.reference and against is not None:
                 label = f"#{entry.iter}" if entry.iter else "the baseline"
                 parts.append(f"{label} {against.text(measure)}")
         predicted = measure.counted(candidate.delta, candidate.sd)

@@ -10,12 +10,11 @@ from itertools import chain, groupby, islice, zip_longest
 from operator import attrgetter
 
 from agent.proposers.base import Memory
-from agent.proposers.contrasts import Effect, effects
+from agent.proposers.contrasts import effects
 from agent.proposers.llm.config_lines import ConfigLines, quoted, short
 from agent.proposers.priors import Finding
 from autoresearch.values import Scalar
 from autoresearch.words import counted
-from trainer.spec import Measure
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
 
@@ -142,16 +141,14 @@ def _effects(
     measured = [entry for entry in entries if entry.scores]
     for name, found in effects(memory.menu, measured, noise).items():
         best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
-        parts = [
-            f"from {short(before)}: {', '.join(_afters(group, memory.menu.measure))}"
-            for before, group in groupby(best_known, key=lambda effect: effect.before)
-        ]
+        parts = []
+        for before, group in groupby(best_known, key=lambda effect: effect.before):
+            afters = [
+                f"{short(effect.after)} {effect.contrast.text(memory.menu.measure)}"
+                for effect in sorted(group, key=lambda effect: _order(effect.after))
+            ]
+            parts.append(f"from {short(before)}: {', '.join(afters)}")
         yield f"{name}: {'; '.join(parts)}"
-
-
-def _afters(group: Iterable[Effect], measure: Measure) -> list[str]:
-    ordered = sorted(group, key=lambda effect: _order(effect.after))
-    return [f"{short(effect.after)} {effect.contrast.text(measure)}" for effect in ordered]
 
 
 def _order(value: Scalar) -> tuple[float, str]:

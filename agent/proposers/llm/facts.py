@@ -3,20 +3,19 @@ to write, its contract, the function in use and every variant tried."""
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from agent.judge import kept_when
 from agent.menu.replies import read_code_reply
 from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory
-from agent.proposers.contrasts import contrast
-from agent.proposers.llm.config_lines import FAILED, quoted
+from agent.proposers.llm.config_lines import FAILED, ConfigLines, quoted
 from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS
 from agent.proposers.surrogate.promise import provable
 from autoresearch.words import changes_text
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence
-from trajectory.ranking import Noise
 
 SHOWN_PENDING = 16
 """Most configs in flight to show, the latest."""
@@ -89,36 +88,28 @@ def variants(memory: Memory, name: str) -> Iterator[str]:
         source = str(memory.menu.knob_value(entry.config, name))
         if source != now and (entry.scores or entry.failures):
             tried[source] = entry
+    lines = ConfigLines.of(memory)
     ranked = sorted(tried.items(), key=lambda pair: pair[1].mean if pair[1].scores else 1e300)
     for source, entry in ranked:
         shown = source or memory.menu.code_knobs[name].built_in(memory.reference) or "(built in)"
-        yield f"{_result(memory, entry)}:\n{shown}"
+        more, against = _distance(memory, entry) - 1, lines.against(entry)
+        beside = f", with {more} other knobs changed" if more else ""
+        result = "no result"
+        if against is not None:
+            kept = ", kept" if entry.action == "keep" else ""
+            result = f"{against.text(memory.menu.measure)}{kept}"
+        elif entry.failures:
+            failed = entry.failures[-1]
+            result = f"{FAILED.get(failed.status, failed.status)} {quoted(failed.message)}"
+        yield f"{result}{beside}:\n{shown}"
     for refused in reversed(memory.evidence.refused_code):
         if name in refused.why:
-            yield f"refused, because {quoted(refused.why)}:\n{_code_in(refused.said)}"
+            said = refused.said
+            with suppress(ReplyError):
+                said, _ = read_code_reply(said)
+            yield f"refused, because {quoted(refused.why)}:\n{said}"
 
 
 def _distance(memory: Memory, entry: ConfigEvidence) -> int:
     there, here = (memory.menu.knob_values(one) for one in (entry.config, memory.reference))
     return sum(there[knob] != value for knob, value in here.items())
-
-
-def _result(memory: Memory, entry: ConfigEvidence) -> str:
-    reference = memory.evidence.configs.get(memory.reference.config_hash)
-    against = contrast(entry, reference, Noise.of(memory.evidence))
-    more = _distance(memory, entry) - 1
-    beside = f", with {more} other knobs changed" if more else ""
-    if against is None:
-        if not entry.failures:
-            return f"no result{beside}"
-        failed = entry.failures[-1]
-        return f"{FAILED.get(failed.status, failed.status)} {quoted(failed.message)}{beside}"
-    kept = ", kept" if entry.action == "keep" else ""
-    return f"{against.text(memory.menu.measure)}{kept}{beside}"
-
-
-def _code_in(said: str) -> str:
-    try:
-        return read_code_reply(said)[0]
-    except ReplyError:
-        return said

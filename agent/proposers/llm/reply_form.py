@@ -8,6 +8,7 @@ check everything again.
 
 import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from agent.menu.replies import MAX_IDEAS, OWN
@@ -106,8 +107,13 @@ def listed(domain: Domain) -> list[Scalar]:
     """
     if not is_ordered(domain) or isinstance(domain, Ladder):
         return list(domain.ends)
-    shares = (place / (LISTED - 1) for place in range(LISTED))
-    values = (domain.normal(_short(domain, domain.at(min(one, LAST)))) for one in shares)
+    values = []
+    for place in range(LISTED):
+        value = domain.at(min(place / (LISTED - 1), LAST))
+        if isinstance(value, float):  # two significant digits, if that stays inside the domain
+            rounded = float(f"{value:.2g}")
+            value = rounded if domain.contains(rounded) else domain.rounded(value)
+        values.append(domain.normal(value))
     return list(dict.fromkeys(values))
 
 
@@ -124,8 +130,13 @@ def example_text(memory: Memory, budget: Budget) -> str:
     for _ in range(DRAWS):
         name = rng.choice(list(menu.domains))
         changes = {name: rng.choice(listed(menu.domains[name]))}
-        if changes[name] != menu.defaults[name] and _is_new(memory, changes, budget):
-            break
+        if changes[name] == menu.defaults[name]:
+            continue
+        with suppress(SpecError):
+            config = menu.apply(memory.reference, changes)
+            is_new = config != memory.reference and config.config_hash not in memory.tried
+            if is_new and menu.why_broken(config, budget) is None:
+                break
     reason = json.dumps(f"{_cited(memory)}; {name} is {json.dumps(now[name])} now")
     listed_changes = json.dumps([{"knob": knob, "value": one} for knob, one in changes.items()])
     return f'{{"reason": {reason}, "changes": {listed_changes}}}'
@@ -148,20 +159,3 @@ def _cited(memory: Memory) -> str:
     if best is None or measured is None:
         return "nothing but the reference is measured"
     return f"{memory.menu.measure.counted(measured.delta)} was measured in #{best.iter}"
-
-
-def _is_new(memory: Memory, changes: dict[str, Scalar], budget: Budget) -> bool:
-    try:
-        config = memory.menu.apply(memory.reference, changes)
-    except SpecError:
-        return False
-    is_other = config != memory.reference and config.config_hash not in memory.tried
-    return is_other and memory.menu.why_broken(config, budget) is None
-
-
-def _short(domain: Domain, value: Scalar) -> Scalar:
-    """Return a drawn float to two significant digits if that stays inside its domain."""
-    if not isinstance(value, float):
-        return value
-    rounded = float(f"{value:.2g}")
-    return rounded if domain.contains(rounded) else domain.rounded(value)

@@ -8,7 +8,7 @@ from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TEXTS_DIR
 from autoresearch.words import counted
-from trainer.corpus.second_text import FreshText, given_text, holdout_split
+from trainer.corpus.second_text import given_text, holdout_split
 from trainer.spec import ScoredText
 from trajectory.evidence import SAME_RUNS
 
@@ -59,12 +59,19 @@ class FreshTexts:
             )
         else:
             first = TOO_SMALL if others else f"{TOO_SMALL}{SEEDS_ALONE}"
+        lines = [first]
+        for text in others:
+            size = sum(part.bytes for part in text.parts)
+            more = f", {text.left_out} more are in the corpus and left out" if text.left_out else ""
+            lines.append(
+                f"{text.name}: {counted(text.documents, 'document')}, {size:,} bytes{more}"
+            )
         directory = campaign.directory / TEXTS_DIR
         texts = [text.written(directory) for text in (own, *others) if text is not None]
         return cls(
             scored=tuple({text.sha256: text for text in texts}.values()),
             train_tokens=own.train_tokens if own else None,
-            lines=(first, *map(_said_of_other, others)),
+            lines=tuple(lines),
         )
 
 
@@ -73,9 +80,3 @@ SEEDS_ALONE = (
     ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "
     "choose another with --heldout FILE"
 )
-
-
-def _said_of_other(text: FreshText) -> str:
-    size = sum(part.bytes for part in text.parts)
-    left_out = f", {text.left_out} more are in the corpus and left out" if text.left_out else ""
-    return f"{text.name}: {counted(text.documents, 'document')}, {size:,} bytes{left_out}"
