@@ -135,63 +135,62 @@ def test_refused_nests_do_not_wear_the_rails_out() -> None:
     assert check(GOOD).verdict.allowed
 
 
-@pytest.mark.parametrize(
-    ("changes", "seen"),
-    [
-        ({"lr_warmpu": 5}, "lr_warmpu"),
-        ({"": 1}, '""'),
-        ({"precision": "fp32"}, "precision"),
-        ({"precision": "bf16", "lr": 0.002}, "precision"),
-        ({"seed": 3}, "seed"),
-        ({"\x1b[2J": 3}, "\\u001b[2J"),
-        ({"lr": 0.002, "beta1": 0.8, "beta2": 0.9, "d_ff": 256}, "at most 3"),
-        ({"x" * 50_000: 3}, "xxx"),
+REFUSED = {
+    "menu": [
+        ('{"lr_warmpu": 5}', "lr_warmpu"),
+        ('{"": 1}', '""'),
+        ('{"precision": "fp32"}', "precision"),
+        ('{"precision": "bf16", "lr": 0.002}', "precision"),
+        ('{"seed": 3}', "seed"),
+        ('{"\\u001b[2J": 3}', "\\u001b[2J"),
+        ('{"lr": 0.002, "beta1": 0.8, "beta2": 0.9, "d_ff": 256}', "at most 3"),
+        (f'{{"{"x" * 50_000}": 3}}', "xxx"),
     ],
+    "range": [
+        ('{"n_layer": 7}', "n_layer = 7"),
+        ('{"n_layer": 4.5}', "4.5"),
+        ('{"n_layer": "3.5"}', "3.5"),
+        ('{"n_layer": true}', "true"),
+        ('{"n_layer": true, "lr": 0.002}', "n_layer"),
+        ('{"d_model": 100}', "d_model"),
+        ('{"lr": "3e-4 or so"}', "3e-4 or so"),
+        ('{"lr": "nan"}', "nan"),
+        ('{"lr": 0}', "lr"),
+        ('{"lr": 1e999}', "lr"),
+        ('{"weight_decay": -1e-300}', "weight_decay"),
+        ('{"activation": "relu"}', "relu"),
+        ('{"activation": 0}', "activation"),
+        ('{"tie_embeddings": 1}', "tie_embeddings"),
+        ('{"n_layer": ' + "9" * 4000 + "}", "n_layer"),
+        ('{"lr": 0.002, "n_layer": 7}', "n_layer"),
+    ],
+    "cross": [('{"batch_size": 16}', "batch_size = 16"), ('{"batch_size": 16}', "seq_len = 128")],
+    "novelty": [
+        (f'{{"lr": {BASELINE.lr}}}', "changes nothing"),
+        ('{"grad_clip": 1, "norm": "layernorm"}', "changes nothing"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rail", "changes", "seen"),
+    [(rail, changes, seen) for rail, rows in REFUSED.items() for changes, seen in rows],
 )
-def test_only_a_few_of_the_menus_knobs_may_be_turned(changes: dict[str, object], seen: str) -> None:
-    refused_by("menu", reply(changes), seen)
+def test_changes_are_refused_by_the_rail_that_they_break(
+    rail: str, changes: str, seen: str
+) -> None:
+    checked = refused_by(rail, f'{{"changes": {changes}, "reason": "x"}}', seen)
+    if checked.proposal is not None:
+        assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
 
 
 def test_max_changes_is_the_campaigns_to_choose_and_else_every_knob_may_be_turned() -> None:
     one, free = (Rails(MENU, budget=MENU.campaign.budget, max_changes=most) for most in (1, None))
     refused_by("menu", reply({"lr": 0.002, "beta1": 0.8}), "at most 1", rails=one)
-    rng = Random(0)
-    drawn = {name: domain.draw(rng) for name, domain in MENU.domains.items()}
+    drawn = {name: domain.draw(Random(0)) for name, domain in MENU.domains.items()}
     changes = {name: value for name, value in drawn.items() if value != MENU.defaults[name]}
     assert len(changes) > 10
-    refused_by("menu", reply(changes), f"{len(changes)} knobs")
     assert free.check(reply(changes), MENU.baseline).verdict.rail != "menu"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        '{"n_layer": 7}',
-        '{"n_layer": 4.5}',
-        '{"n_layer": "3.5"}',
-        '{"n_layer": true}',
-        '{"d_model": 100}',
-        '{"lr": "3e-4 or so"}',
-        '{"lr": "nan"}',
-        '{"lr": 0}',
-        '{"lr": 1e999}',
-        '{"weight_decay": -1e-300}',
-        '{"activation": "relu"}',
-        '{"activation": 0}',
-        '{"tie_embeddings": 1}',
-        '{"n_layer": ' + "9" * 4000 + "}",
-        '{"lr": 0.002, "n_layer": 7}',
-    ],
-)
-def test_a_value_outside_its_domain_is_refused_by_range(changes: str) -> None:
-    checked = refused_by("range", f'{{"changes": {changes}, "reason": "x"}}')
-    if checked.proposal is not None:
-        assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
-
-
-def test_a_constraint_of_the_menu_is_a_rail() -> None:
-    refused_by("cross", reply({"batch_size": 16}), "batch_size = 16", "seq_len = 128")
-    assert check(reply({"batch_size": 16, "seq_len": 64})).verdict.allowed
 
 
 def test_the_trainers_own_checks_are_a_rail() -> None:
@@ -251,11 +250,6 @@ def test_the_same_config_by_another_edit_is_not_new() -> None:
     assert RAILS.check(reply({"weight_decay": -0.0}), BASELINE, zero).verdict.rail == "novelty"
 
 
-def test_a_proposal_that_changes_nothing_is_not_new() -> None:
-    for changes in ({"lr": BASELINE.lr}, {"grad_clip": 1, "norm": "layernorm"}):
-        refused_by("novelty", reply(changes))
-
-
 def test_restated_values_are_no_changes_and_are_named_apart() -> None:
     said = {"lr": 0.002, "beta1": BASELINE.beta1, "n_layer": 4, "norm": "layernorm", "grad_clip": 1}
     checked = check(reply(said))
@@ -295,10 +289,6 @@ def test_a_value_is_taken_as_its_knobs_type_where_nothing_is_lost(
     assert proposal is not None
     taken = (proposal.changes | proposal.restated)[knob]
     assert (taken, type(taken)) == (value, type(value))
-
-
-def test_a_value_of_another_type_restates_nothing() -> None:
-    refused_by("range", reply({"n_layer": True, "lr": 0.002}), "n_layer")
 
 
 def test_a_list_of_changes_is_read_as_an_object_is() -> None:
