@@ -25,6 +25,11 @@ def json_text(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def first_fault(*faults: tuple[object, str]) -> str | None:
+    """Return the clause of the first fault whose condition holds, or None."""
+    return next((clause for holds, clause in faults if holds), None)
+
+
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return `` (did you mean lr?)`` if a known word is similar, else `` (choose from …)`` with
     all."""

@@ -22,10 +22,19 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from autoresearch.values import Frozen, PlainText, Positive
-from autoresearch.words import did_you_mean, json_text
+from autoresearch.words import did_you_mean, first_fault, json_text
 from trainer.machine.environment import may_be_secret
 from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
 from trainer.spec.command import Module, Pattern
+
+
+def _refuse(*faults: tuple[object, str]) -> None:
+    if clause := first_fault(*faults):
+        raise ValueError(clause)
+
+
+def _groups(pattern: str | None) -> int:
+    return re.compile(pattern or "").groups
 
 
 def check_rule(score: ScoreRule) -> None:
@@ -33,22 +42,28 @@ def check_rule(score: ScoreRule) -> None:
 
     :raises ValueError: one clause that names the fault and the fix.
     """
-    if (score.pattern is None) == (score.file is None):
-        raise ValueError(
-            'score is either { pattern = \'…\' } or { file = "…", key = "…" }; give one of the two'
-        )
-    if (score.file is None) != (score.key is None):
-        raise ValueError("score has a file and a key, both or none; give both")
-    if score.file is not None and (score.file.startswith("/") or ".." in score.file.split("/")):
-        raise ValueError(
-            f"score file {json_text(score.file)} is not in the trial's directory; name it "
-            "relative to {out}"
-        )
-    if score.pattern is not None and (groups := re.compile(score.pattern).groups) != 1:
-        raise ValueError(
-            f"score pattern {json_text(score.pattern)} has {groups} groups in ( ); use "
-            "one group, the number"
-        )
+    file, pattern = score.file, score.pattern
+    is_outside = file is not None and (file.startswith("/") or ".." in file.split("/"))
+    _refuse(
+        (
+            (pattern is None) == (file is None),
+            'score is either { pattern = \'…\' } or { file = "…", key = "…" }; give one of the two',
+        ),
+        (
+            (file is None) != (score.key is None),
+            "score has a file and a key, both or none; give both",
+        ),
+        (
+            is_outside,
+            f"score file {json_text(file)} is not in the trial's directory; name it relative to "
+            "{out}",
+        ),
+        (
+            pattern is not None and _groups(pattern) != 1,
+            f"score pattern {json_text(pattern)} has {_groups(pattern)} groups in ( ); use one "
+            "group, the number",
+        ),
+    )
 
 
 class CheckTable(ScoreRule):
@@ -120,43 +135,48 @@ class TrainerTable(Frozen):
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         check_rule(self.score)
-        if self.curve is not None and (groups := re.compile(self.curve.pattern).groups) != 2:
-            raise ValueError(
-                f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); use "
-                "two, the step and the loss"
-            )
-        for name, value in self.env.items():
-            if not _NAME.fullmatch(name) or name in {"HOME", "TMPDIR"}:
-                raise ValueError(f"env {json_text(name)} cannot be set for a trial; remove it")
-            if may_be_secret(name, value):
-                raise ValueError(
-                    f"env {name} looks like a key, and a menu is written into every journal; "
-                    "remove it"
-                )
         _names_in(self._texts)  # refuses what is no placeholder
-        if self.edits and self.set_by != "edit":
-            raise ValueError('edits are for set_by = "edit"; add it, or remove edits')
-        if self.unit == BITS_PER_BYTE and not self.bytes:
-            raise ValueError(
-                'unit "bits per byte" needs a statement of how bytes are counted; '
-                'add bytes = "…", or set another unit'
-            )
-        if self.preload and self.main is None:
-            raise ValueError(
-                'preload needs a script started in a forked process; add main = "__main__", or '
-                "remove it"
-            )
-        if (self.main or self.set_by == "edit" or self.slots) and self.script is None:
-            raise ValueError(
-                "main, set_by and [code] need a script of Python in the command, such as train.py"
-            )
+        curve = "" if self.curve is None else self.curve.pattern
+        needs_script = self.main or self.set_by == "edit" or self.slots
         first = self.command[0].rsplit("/", 1)[-1]
         is_python = first == "{python}" or first.startswith("python")
-        if self.main and not (is_python and self.command[1:2] == (self.script,)):
-            raise ValueError(
-                'main needs a command that begins ["python", "SCRIPT.py", …]; write it so, or '
-                "remove main"
+        for name, value in self.env.items():
+            is_free = _NAME.fullmatch(name) and name not in {"HOME", "TMPDIR"}
+            clause = "looks like a key, and a menu is written into every journal; remove it"
+            _refuse(
+                (not is_free, f"env {json_text(name)} cannot be set for a trial; remove it"),
+                (may_be_secret(name, value), f"env {name} {clause}"),
             )
+        _refuse(
+            (
+                self.curve is not None and _groups(curve) != 2,
+                f"curve pattern {json_text(curve)} has {_groups(curve)} groups in ( ); use two, "
+                "the step and the loss",
+            ),
+            (
+                self.edits and self.set_by != "edit",
+                'edits are for set_by = "edit"; add it, or remove edits',
+            ),
+            (
+                self.unit == BITS_PER_BYTE and not self.bytes,
+                'unit "bits per byte" needs a statement of how bytes are counted; add '
+                'bytes = "…", or set another unit',
+            ),
+            (
+                self.preload and self.main is None,
+                'preload needs a script started in a forked process; add main = "__main__", or '
+                "remove it",
+            ),
+            (
+                needs_script and self.script is None,
+                "main, set_by and [code] need a script of Python in the command, such as train.py",
+            ),
+            (
+                self.main and not (is_python and self.command[1:2] == (self.script,)),
+                'main needs a command that begins ["python", "SCRIPT.py", …]; write it so, or '
+                "remove main",
+            ),
+        )
         return self
 
     @property
@@ -199,38 +219,45 @@ class TrainerTable(Frozen):
         :raises ValueError: one clause that names the fault and the fix.
         """
         known = [*knobs, *others]
-        for name in known:
-            if not _NAME.fullmatch(name):
-                raise ValueError(
-                    f"{json_text(name)} cannot be a name in a command; use letters, digits and _"
-                )
-            if name in BUILT_IN or name == "budget_steps":
-                raise ValueError(f"{name} is a built-in placeholder; give it another name")
         asked = sorted(pair for text in self._texts for pair in _placeholders(text))
-        for name, words in asked:
-            if name not in (*known, *BUILT_IN):
-                near = did_you_mean(name, [*known, *BUILT_IN])
-                raise ValueError(f"the command uses {{{name}}}, which is not defined{near}")
-            if words and name not in truths:
-                raise ValueError(
-                    f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
-                    f"write {{{name}}}"
-                )
-        if any(name == "values" for name, _ in asked) and self.values not in {"json", "toml"}:
-            raise ValueError('{values} is a file; add values = "json" or "toml"')
-        if self.set_by == "edit" or self.values == "env":
-            return
-        if self.values != "args" and "values" not in self.asked:
-            raise ValueError(
-                f"values are written to a file of {self.values} that the command does not "
-                "take; add {values} to it"
+        for name in known:
+            is_taken = name in BUILT_IN or name == "budget_steps"
+            clause = "cannot be a name in a command; use letters, digits and _"
+            _refuse(
+                (not _NAME.fullmatch(name), f"{json_text(name)} {clause}"),
+                (is_taken, f"{name} is a built-in placeholder; give it another name"),
             )
-        for name in knobs if self.values == "args" else ():
-            if name not in self.asked:
-                raise ValueError(
-                    f"knob {name} does not reach the command; add {{{name}}} to it, or remove the "
-                    "knob"
-                )
+        for name, words in asked:
+            near = did_you_mean(name, [*known, *BUILT_IN])
+            _refuse(
+                (
+                    name not in (*known, *BUILT_IN),
+                    f"the command uses {{{name}}}, which is not defined{near}",
+                ),
+                (
+                    words and name not in truths,
+                    f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
+                    f"write {{{name}}}",
+                ),
+            )
+        has_file, is_sent = self.values in {"json", "toml"}, self.set_by != "edit"
+        missed = next((name for name in knobs if name not in self.asked), "")
+        _refuse(
+            (
+                not has_file and any(name == "values" for name, _ in asked),
+                '{values} is a file; add values = "json" or "toml"',
+            ),
+            (
+                is_sent and has_file and "values" not in self.asked,
+                f"values are written to a file of {self.values} that the command does not take; "
+                "add {values} to it",
+            ),
+            (
+                is_sent and self.values == "args" and missed,
+                f"knob {missed} does not reach the command; add {{{missed}}} to it, or remove the "
+                "knob",
+            ),
+        )
 
     @property
     def _templates(self) -> tuple[str, ...]:

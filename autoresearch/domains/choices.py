@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from random import Random
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.values import Scalar
-from autoresearch.words import json_text
+from autoresearch.words import first_fault, json_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -40,21 +41,30 @@ class Choices(Domain):
         return {"type": self.type, "choices": list(self.choices)}
 
     def problem(self) -> str | None:
-        if len(self.choices) < 2:
-            return f"it has {len(self.choices)} choices; give two or more, or make it a constant"
-        if len(self.choices) > MAX_CHOICES:
-            return (
-                f"it has {len(self.choices):,} choices and {MAX_CHOICES} are the most; give the "
-                "ones worth trying, or low and high"
-            )
-        types = {type(choice) for choice in self.choices}
-        if len(types) > 1:
-            names = " and ".join(sorted(one.__name__ for one in types))
-            return f"its choices mix {names}; give all of them one type"
-        if self.type == "int" and types != {int}:
-            return f"choice {json_text(self.choices[0])} is not an int; make its type choice"
-        repeated = [c for i, c in enumerate(self.choices) if c in self.choices[:i]]
-        return f"choice {json_text(repeated[0])} is listed twice; remove one" if repeated else None
+        count, types = len(self.choices), {type(choice) for choice in self.choices}
+        names = " and ".join(sorted(one.__name__ for one in types))
+        counted = Counter(self.choices[:MAX_CHOICES])
+        return first_fault(
+            (
+                count < 2,
+                f"it has {count} choices; give two or more, or make it a constant",
+            ),
+            (
+                count > MAX_CHOICES,
+                f"it has {count:,} choices and {MAX_CHOICES} are the most; give the ones worth "
+                "trying, or low and high",
+            ),
+            (len(types) > 1, f"its choices mix {names}; give all of them one type"),
+            (
+                self.type == "int" and types != {int},
+                f"choice {json_text(next(iter(self.choices), 0))} is not an int; make its type "
+                "choice",
+            ),
+            *(
+                (times > 1, f"choice {json_text(choice)} is listed twice; remove one")
+                for choice, times in counted.items()
+            ),
+        )
 
     def __str__(self) -> str:
         return f"one of {', '.join(json_text(choice) for choice in self.choices)}"

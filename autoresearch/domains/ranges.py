@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.domains.choices import Choices
 from autoresearch.values import PositiveInt, Scalar
-from autoresearch.words import json_text
+from autoresearch.words import first_fault, json_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -49,15 +49,20 @@ class Range(Domain):
         return {"type": self.WORD, **self.model_dump(exclude_defaults=True)}
 
     def problem(self) -> str | None:
-        if self.low >= self.high:
-            return (
-                f"low {self.low} is not below high {self.high}; raise high, or make it a constant"
-            )
-        if self.scale == "log" and self.low <= 0:
-            return f"a log scale cannot start at low {self.low}; raise low above 0 or use linear"
-        if self.step != 1 and (self.WORD, self.scale) != ("int", "linear"):
-            return f"step {self.step} is for int knobs on a linear scale; remove it"
-        return None
+        return first_fault(
+            (
+                self.low >= self.high,
+                f"low {self.low} is not below high {self.high}; raise high, or make it a constant",
+            ),
+            (
+                self.scale == "log" and self.low <= 0,
+                f"a log scale cannot start at low {self.low}; raise low above 0 or use linear",
+            ),
+            (
+                self.step != 1 and (self.WORD, self.scale) != ("int", "linear"),
+                f"step {self.step} is for int knobs on a linear scale; remove it",
+            ),
+        )
 
     def __str__(self) -> str:
         steps = f" in steps of {self.step}" if self.step != 1 else ""
@@ -112,20 +117,21 @@ class WholeRange(Range):
         return Choices.read(table) if "choices" in table else super().read(table)
 
     def problem(self) -> str | None:
-        if max(abs(self.low), abs(self.high)) > MAX_WHOLE:
-            return (
-                f"bounds {json_text(self.low)} and {json_text(self.high)} are beyond 2**53; bring "
-                "them nearer to 0"
-            )
-        if problem := super().problem():
-            return problem
         beyond = (self.high - self.low) % self.step
-        if beyond:
-            return (
-                f"steps of {self.step} from low {self.low} do not end at high {self.high}; "
-                f"set high to {self.high - beyond}"
-            )
-        return None
+        problem = super().problem()
+        return first_fault(
+            (
+                max(abs(self.low), abs(self.high)) > MAX_WHOLE,
+                f"bounds {json_text(self.low)} and {json_text(self.high)} are beyond 2**53; bring "
+                "them nearer to 0",
+            ),
+            (problem, problem or ""),
+            (
+                beyond,
+                f"steps of {self.step} from low {self.low} do not end at high {self.high}; set "
+                f"high to {json_text(self.high - beyond)}",
+            ),
+        )
 
     @property
     def _values(self) -> range:

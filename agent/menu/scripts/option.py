@@ -161,21 +161,16 @@ def role_of(option: Option) -> Role:
 def given_by(option: Option) -> str:
     """Return the placeholder that the loop fills for an option, such as ``{seed}`` or ``{out}``;
     empty if it fills none."""
-    default = option.default
-    if option.left and not (option.left.startswith("its default") and option.argument):
-        return ""
-    is_number = isinstance(default, int | float)
-    if isinstance(default, bool):
+    default, words = option.default, words_of(option.name)
+    is_unknown = option.left.startswith("its default") and bool(option.argument)
+    if (option.left and not is_unknown) or isinstance(default, bool):
         return ""
     for pattern, numbers, given in _GIVEN:
-        if re.fullmatch(pattern, words_of(option.name)) and (
-            default is None or numbers == is_number
-        ):
-            is_unknown = bool(option.left) and given not in _WHATEVER_THE_DEFAULT
-            return (
-                "" if (isinstance(default, float) and given != "{seconds}") or is_unknown else given
-            )
-    if isinstance(default, str) and re.fullmatch(_SAVED_FILE, words_of(option.name)):
-        file = PurePosixPath(default).name
-        return f"{{out}}/{file}" if "." in file and not set(file) & set("{}") else ""
-    return ""
+        fits = default is None or numbers == isinstance(default, int | float)
+        if fits and re.fullmatch(pattern, words):
+            is_fraction = isinstance(default, float) and given != "{seconds}"
+            is_needed = is_unknown and given not in _WHATEVER_THE_DEFAULT
+            return "" if is_fraction or is_needed else given
+    file = PurePosixPath(default).name if isinstance(default, str) else ""
+    is_saved = "." in file and not set(file) & set("{}") and re.fullmatch(_SAVED_FILE, words)
+    return f"{{out}}/{file}" if is_saved else ""

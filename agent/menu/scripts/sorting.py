@@ -13,6 +13,7 @@ from agent.menu.scripts.option import Option, given_by, role_of, says, words_of
 from agent.menu.scripts.reading import Script
 from agent.menu.scripts.tree import calls, last_name, remainders
 from agent.menu.trainer_table import BUILT_IN
+from autoresearch.words import first_fault
 from trainer.machine.environment import may_be_secret
 
 
@@ -107,13 +108,12 @@ def _named(option: Option, taken: Iterable[str]) -> Option:
 
 def _place(option: Option) -> Place:
     role, value = role_of(option), option.default
-    why = _why_left(option)
-    if not why and role == "irrelevant":
-        why = "for logging, saving or launching, by its name"
-    if not why and value is None:
-        why = "it has no default"
+    why = _why_left(option) or first_fault(
+        (role == "irrelevant", "for logging, saving or launching, by its name"),
+        (value is None, "it has no default"),
+    )
     if why or value is None:
-        return Place(option, "left", why)
+        return Place(option, "left", why or "")
     if role != "knob":
         return Place(option, "constant", _HELD[role])
     domain = domain_of(option)
@@ -124,18 +124,16 @@ def _place(option: Option) -> Place:
     return Place(option, "knob", knob=knob)
 
 
-def _why_left(option: Option) -> str:
-    if option.left:
-        return option.left
-    if option.variable and may_be_secret(option.variable, str(option.default)):
-        return "its name looks like a key, and trials get no keys"
-    if not (option.name.isidentifier() and option.name.isascii()):
-        return "its name cannot be used in a command"
-    if option.required:
-        return "the script asks for it and has no default"
-    if option.name in BUILT_IN:
-        return f"{{{option.name}}} has another meaning"
-    return ""
+def _why_left(option: Option) -> str | None:
+    is_secret = option.variable and may_be_secret(option.variable, str(option.default))
+    is_name = option.name.isidentifier() and option.name.isascii()
+    return first_fault(
+        (option.left, option.left),
+        (is_secret, "its name looks like a key, and trials get no keys"),
+        (not is_name, "its name cannot be used in a command"),
+        (option.required, "the script asks for it and has no default"),
+        (option.name in BUILT_IN, f"{{{option.name}}} has another meaning"),
+    )
 
 
 def _template(option: Option, steps: str) -> str:
