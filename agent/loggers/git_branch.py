@@ -1,14 +1,13 @@
 """Commit each kept config to a branch of the training script's repository.
 
-It uses git's plumbing with an index of its own, so that neither the work tree nor the user's index
-changes. Each commit holds the script with its constants rewritten, if the menu rewrites them, and
-``autoresearch.json`` with the config and the filled-in command.
+It uses ``git fast-import``, so that neither the work tree nor the user's index changes. Each commit
+holds the script with its constants rewritten, if the menu rewrites them, and ``autoresearch.json``
+with the config and the filled-in command.
 """
 
 import json
 import re
 import subprocess
-import tempfile
 from pathlib import Path
 
 from agent.loggers.base import RunEvent
@@ -24,6 +23,7 @@ from trajectory.rows import IterationRow
 
 LIMIT_S = 60
 CONFIG_FILE = "autoresearch.json"
+_NAME, _EMAIL = "autoresearch", "autoresearch@localhost"
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 """Settings under which no program of the repository's configuration runs."""
 
@@ -73,16 +73,12 @@ class GitBranch:
         files = self._files(event)
         tip = self._git("for-each-ref", "--format=%(objectname)", self._ref).strip()
         parent = tip or self._git("rev-parse", "HEAD").strip()
-        with tempfile.TemporaryDirectory() as folder:
-            index = str(Path(folder) / "index")
-            self._git("read-tree", parent, index=index)
-            for path, text in files.items():
-                blob = self._git("hash-object", "-w", "--stdin", "--no-filters", text=text).strip()
-                mode = self._git("ls-tree", "--full-tree", parent, "--", path)[:6] or "100644"
-                self._git("update-index", "--add", "--cacheinfo", mode, blob, path, index=index)
-            tree = self._git("write-tree", index=index).strip()
-        commit = self._git("commit-tree", tree, "-p", parent, text=self._message(event)).strip()
-        self._git("update-ref", self._ref, commit, tip or "0" * 40)
+        lines = [f"commit {self._ref}", f"committer {_NAME} <{_EMAIL}> now"]
+        lines += [_data(self._message(event)), f"from {parent}"]
+        for path, text in files.items():
+            mode = self._git("ls-tree", "--full-tree", parent, "--", path)[:6] or "100644"
+            lines += [f"M {mode} inline {json.dumps(path, ensure_ascii=False)}", _data(text)]
+        self._git("fast-import", "--quiet", "--date-format=now", text="\n".join([*lines, ""]))
 
     def close(self) -> None:
         """Do nothing: every commit is complete."""
@@ -140,20 +136,14 @@ class GitBranch:
         lines += [f"Campaign: {self._campaign.row.id}", f"Config: {row.config_hash}"]
         return "\n".join(lines) + "\n"
 
-    def _git(self, *words: str, text: str = "", index: str | None = None) -> str:
+    def _git(self, *words: str, text: str = "") -> str:
         """Run git in the script's directory and return its output.
 
         :raises CampaignError: if it fails or takes longer than a minute.
         """
         known = {name: value for name, value in as_it_is().items() if not name.startswith("GIT_")}
         known |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-        for role in ("AUTHOR", "COMMITTER"):
-            known |= {
-                f"GIT_{role}_NAME": "autoresearch",
-                f"GIT_{role}_EMAIL": "autoresearch@localhost",
-            }
-        if index is not None:
-            known["GIT_INDEX_FILE"] = index
+        known |= {"GIT_COMMITTER_NAME": _NAME, "GIT_COMMITTER_EMAIL": _EMAIL}
         try:
             done = subprocess.run(
                 ["git", *_SAFE, *words],
@@ -172,3 +162,8 @@ class GitBranch:
                 "with a commit, or leave out --git"
             ) from error
         return done.stdout.decode("utf-8", "replace")
+
+
+def _data(text: str) -> str:
+    """Return a text as git's fast-import reads it."""
+    return f"data {len(text.encode('utf-8', 'replace'))}\n{text}"
