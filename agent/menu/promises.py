@@ -1,13 +1,13 @@
 """Check a menu against the trainer's Config, or against the command that it names."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from agent.menu.formulas import Reading
 from agent.menu.knob import Knob
-from agent.menu.trainer_table import TrainerTable
+from agent.menu.trainer_table import BUILT_IN, NAME, TrainerTable, placeholders, refuse
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, did_you_mean, json_text
 from trainer.spec import Budget, Config
@@ -102,12 +102,62 @@ def check_command(
     defaults = {name: knob.default for name, knob in knobs.items()}
     truths = [name for name, one in {**defaults, **constants}.items() if isinstance(one, bool)]
     own = [name for name in knobs if not name.startswith(CODE)]
-    trainer.check_names(own, [*tied, *constants], truths)
+    _check_braces(trainer, own, [*tied, *constants], truths)
     if not trainer.tells(budget.unit):
         raise ValueError(
             f"the budget of {budget} does not reach the command; add {{{budget.unit}}} to it, or "
             'write budget = "1 run" for a script that ends by itself'
         )
+
+
+def _check_braces(
+    trainer: TrainerTable, knobs: Collection[str], others: Iterable[str], truths: Collection[str]
+) -> None:
+    """Check that every name in braces is known, and that every knob reaches the command.
+
+    :param others: tied fields and constants.
+    :param truths: the knobs and constants that are true or false.
+    :raises ValueError: one clause that names the fault and the fix.
+    """
+    known = [*knobs, *others]
+    asked = sorted(pair for text in trainer.texts for pair in placeholders(text))
+    for name in known:
+        is_taken = name in BUILT_IN or name == "budget_steps"
+        clause = "cannot be a name in a command; use letters, digits and _"
+        refuse(
+            (not NAME.fullmatch(name), f"{json_text(name)} {clause}"),
+            (is_taken, f"{name} is a built-in placeholder; give it another name"),
+        )
+    for name, words in asked:
+        near = did_you_mean(name, [*known, *BUILT_IN])
+        refuse(
+            (
+                name not in (*known, *BUILT_IN),
+                f"the command uses {{{name}}}, which is not defined{near}",
+            ),
+            (
+                words and name not in truths,
+                f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
+                f"write {{{name}}}",
+            ),
+        )
+    has_file, is_sent = trainer.values in {"json", "toml"}, trainer.set_by != "edit"
+    missed = next((name for name in knobs if name not in trainer.asked), "")
+    refuse(
+        (
+            not has_file and any(name == "values" for name, _ in asked),
+            '{values} is a file; add values = "json" or "toml"',
+        ),
+        (
+            is_sent and has_file and "values" not in trainer.asked,
+            f"values are written to a file of {trainer.values} that the command does not take; "
+            "add {values} to it",
+        ),
+        (
+            is_sent and trainer.values == "args" and missed,
+            f"knob {missed} does not reach the command; add {{{missed}}} to it, or remove the knob",
+        ),
+    )
 
 
 def _field_problem(complete: Mapping[str, Any], name: str, value: Any) -> str | None:

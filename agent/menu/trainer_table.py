@@ -15,20 +15,21 @@ of a score, and its command the same placeholders.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from string import Formatter
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from autoresearch.values import Frozen, PlainText, Positive
-from autoresearch.words import did_you_mean, first_fault, json_text
+from autoresearch.words import first_fault, json_text
 from trainer.machine.environment import may_be_secret
 from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
 from trainer.spec.command import Module, Pattern
 
 
-def _refuse(*faults: tuple[object, str]) -> None:
+def refuse(*faults: tuple[object, str]) -> None:
+    """Raise the clause of the first fault whose condition holds."""
     if clause := first_fault(*faults):
         raise ValueError(clause)
 
@@ -44,7 +45,7 @@ def check_rule(score: ScoreRule) -> None:
     """
     file, pattern = score.file, score.pattern
     is_outside = file is not None and (file.startswith("/") or ".." in file.split("/"))
-    _refuse(
+    refuse(
         (
             (pattern is None) == (file is None),
             'score is either { pattern = \'…\' } or { file = "…", key = "…" }; give one of the two',
@@ -95,7 +96,7 @@ BUILT_IN = {
     "python": "the Python that autoresearch runs on",
 }
 """Placeholders of a command besides the menu's own names."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TrainerTable(Frozen):
@@ -135,19 +136,19 @@ class TrainerTable(Frozen):
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         check_rule(self.score)
-        _names_in(self._texts)  # refuses what is no placeholder
+        _names_in(self.texts)  # refuses what is no placeholder
         curve = "" if self.curve is None else self.curve.pattern
         needs_script = self.main or self.set_by == "edit" or self.slots
         first = self.command[0].rsplit("/", 1)[-1]
         is_python = first == "{python}" or first.startswith("python")
         for name, value in self.env.items():
-            is_free = _NAME.fullmatch(name) and name not in {"HOME", "TMPDIR"}
+            is_free = NAME.fullmatch(name) and name not in {"HOME", "TMPDIR"}
             clause = "looks like a key, and a menu is written into every journal; remove it"
-            _refuse(
+            refuse(
                 (not is_free, f"env {json_text(name)} cannot be set for a trial; remove it"),
                 (may_be_secret(name, value), f"env {name} {clause}"),
             )
-        _refuse(
+        refuse(
             (
                 self.curve is not None and _groups(curve) != 2,
                 f"curve pattern {json_text(curve)} has {_groups(curve)} groups in ( ); use two, "
@@ -209,62 +210,13 @@ class TrainerTable(Frozen):
         """Whether the command takes the seed, without which all runs of a config are identical."""
         return "seed" in self.asked or self.values != "args"
 
-    def check_names(
-        self, knobs: Collection[str], others: Iterable[str], truths: Collection[str]
-    ) -> None:
-        """Check that every name in braces is known, and that every knob reaches the command.
-
-        :param others: tied fields and constants.
-        :param truths: the knobs and constants that are true or false.
-        :raises ValueError: one clause that names the fault and the fix.
-        """
-        known = [*knobs, *others]
-        asked = sorted(pair for text in self._texts for pair in _placeholders(text))
-        for name in known:
-            is_taken = name in BUILT_IN or name == "budget_steps"
-            clause = "cannot be a name in a command; use letters, digits and _"
-            _refuse(
-                (not _NAME.fullmatch(name), f"{json_text(name)} {clause}"),
-                (is_taken, f"{name} is a built-in placeholder; give it another name"),
-            )
-        for name, words in asked:
-            near = did_you_mean(name, [*known, *BUILT_IN])
-            _refuse(
-                (
-                    name not in (*known, *BUILT_IN),
-                    f"the command uses {{{name}}}, which is not defined{near}",
-                ),
-                (
-                    words and name not in truths,
-                    f"{{{name}:{words}}} has words for true and false, and {name} is neither; "
-                    f"write {{{name}}}",
-                ),
-            )
-        has_file, is_sent = self.values in {"json", "toml"}, self.set_by != "edit"
-        missed = next((name for name in knobs if name not in self.asked), "")
-        _refuse(
-            (
-                not has_file and any(name == "values" for name, _ in asked),
-                '{values} is a file; add values = "json" or "toml"',
-            ),
-            (
-                is_sent and has_file and "values" not in self.asked,
-                f"values are written to a file of {self.values} that the command does not take; "
-                "add {values} to it",
-            ),
-            (
-                is_sent and self.values == "args" and missed,
-                f"knob {missed} does not reach the command; add {{{missed}}} to it, or remove the "
-                "knob",
-            ),
-        )
-
     @property
     def _templates(self) -> tuple[str, ...]:
         return (*self.command, *self.env.values(), *self.edits.values())
 
     @property
-    def _texts(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
+        """Everything that may hold names in braces."""
         return self._templates if self.check is None else (*self._templates, *self.check.command)
 
 
@@ -289,10 +241,10 @@ def _script_in(command: tuple[str, ...]) -> str | None:
 
 
 def _names_in(texts: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(name for text in texts for name, _ in _placeholders(text))
+    return frozenset(name for text in texts for name, _ in placeholders(text))
 
 
-def _placeholders(text: str) -> Iterator[tuple[str, str]]:
+def placeholders(text: str) -> Iterator[tuple[str, str]]:
     """Yield the names in braces, with the words for true and false.
 
     :raises ValueError: if braces hold no names.
@@ -307,7 +259,7 @@ def _placeholders(text: str) -> Iterator[tuple[str, str]]:
     for _, name, spec, conversion in parts:
         if name is None:
             continue
-        if not _NAME.fullmatch(name) or "{" in (spec or "") or conversion:
+        if not NAME.fullmatch(name) or "{" in (spec or "") or conversion:
             raise ValueError(
                 f"{json_text(text)} has {{{name}}}, which is not a plain name; write {{{{ and }}}} "
                 "for braces"
