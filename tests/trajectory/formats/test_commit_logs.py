@@ -20,29 +20,66 @@ def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
     return read_tsv(Source.read(path), Wanted())
 
 
-def test_the_example_of_its_program(tmp_path: Path) -> None:
-    found = read(tmp_path, RESULTS_TSV)
+EXAMPLE = [
+    ("a1b2c3d", 0.9979, "keep", True),
+    ("b2c3d4e", 0.9932, "keep", False),
+    ("c3d4e5f", 1.005, "discard", False),
+    ("d4e5f6g", None, "discard", False),
+]
+STATUSES = """commit\tval_bpb\tstatus\tdescription
+aaa\t1.00\tcrash\tbaseline
+bbb\t1.00\tbaseline\tdepth 8
+ccc\t0.98\tbest\tdepth 10
+ddd\t0.97\tkept\tdepth 12
+eee\t0.96\tpromising\tlr x2
+eee\t1.20\tdiscard\tlr x4
+fff\t0.0\tfailed\tlr x8
+"""
+LOGS = {
+    "the example of its program": (RESULTS_TSV, EXAMPLE),
+    "case, white space and Windows": (
+        "\ufeff" + RESULTS_TSV.replace("keep", " KEEP ").replace("\n", "\r\n"),
+        EXAMPLE,
+    ),
+    "a description that begins with baseline": (
+        RESULTS_TSV.replace("baseline", "Baseline: d8 (AdamW)"),
+        EXAMPLE,
+    ),
+    "no baseline": (
+        RESULTS_TSV.replace("baseline", "first run"),
+        [(*run[:3], False) for run in EXAMPLE],
+    ),
+    "columns in another order": (
+        "status\tcommit\tdescription\tmemory_gb\tval_bpb\tnote\nkeep\tabc\tx\t1.5\t0.9\thm\n",
+        [("abc", 0.9, "keep", False)],
+    ),
+    "another score": (
+        "commit\tval_loss\tdescription\naaa\t3.2\tbaseline\n",
+        [("aaa", 3.2, "none", True)],
+    ),
+    "a score counts whatever its status": (
+        STATUSES,
+        [
+            ("aaa", None, "discard", False),
+            ("bbb", 1.0, "keep", True),
+            ("ccc", 0.98, "keep", False),
+            ("ddd", 0.97, "keep", False),
+            ("eee", 0.96, "none", False),
+            ("eee", 1.2, "discard", False),
+            ("fff", None, "discard", False),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_line_is_read(tmp_path: Path, name: str) -> None:
+    text, expected = LOGS[name]
+    found = read(tmp_path, text)
     assert not found.skipped
-    assert found.measure == "val_bpb"
-    assert [(run.name, run.score, run.action) for run in found.runs] == [
-        ("a1b2c3d", 0.9979, "keep"),
-        ("b2c3d4e", 0.9932, "keep"),
-        ("c3d4e5f", 1.005, "discard"),
-        ("d4e5f6g", None, "discard"),
-    ]
-    assert [run.is_baseline for run in found.runs] == [True, False, False, False]
+    assert found.measure == ("val_loss" if name == "another score" else "val_bpb")
+    assert [(one.name, one.score, one.action, one.is_baseline) for one in found.runs] == expected
     assert all(run.values is None for run in found.runs)
-
-
-def test_case_white_space_and_windows_do_not_matter(tmp_path: Path) -> None:
-    text = RESULTS_TSV.replace("keep", " KEEP ").replace("\n", "\r\n")
-    assert read(tmp_path, "\ufeff" + text).runs == read(tmp_path, RESULTS_TSV).runs
-
-
-def test_columns_are_found_by_name(tmp_path: Path) -> None:
-    text = "status\tcommit\tdescription\tmemory_gb\tval_bpb\tnote\nkeep\tabc\tx\t1.5\t0.9\thm\n"
-    run = read(tmp_path, text).runs[0]
-    assert (run.name, run.score) == ("abc", 0.9)
 
 
 MALFORMED = {
@@ -71,48 +108,10 @@ def test_a_header_that_names_a_column_twice_is_none(tmp_path: Path) -> None:
     assert [skipped.line for skipped in found.skipped] == [1, 2]
 
 
-def test_without_a_line_called_baseline_there_is_none(tmp_path: Path) -> None:
-    found = read(tmp_path, RESULTS_TSV.replace("baseline", "first run"))
-    assert not any(run.is_baseline for run in found.runs)
-
-
-STATUSES = """commit\tval_bpb\tstatus\tdescription
-aaa\t1.00\tcrash\tbaseline
-bbb\t1.00\tbaseline\tdepth 8
-ccc\t0.98\tbest\tdepth 10
-ddd\t0.97\tkept\tdepth 12
-eee\t0.96\tpromising\tlr x2
-eee\t1.20\tdiscard\tlr x4
-fff\t0.0\tfailed\tlr x8
-"""
-
-
-def test_every_line_with_a_score_counts_whatever_its_status(tmp_path: Path) -> None:
-    found = read(tmp_path, STATUSES)
-    assert not found.skipped
-    assert [run.score for run in found.runs] == [None, 1.0, 0.98, 0.97, 0.96, 1.2, None]
-    assert [run.action for run in found.runs] == [
-        "discard", "keep", "keep", "keep", "none", "discard", "discard"
-    ]  # fmt: skip
-    assert [run.is_baseline for run in found.runs].index(True) == 1
-    ranked = Standings.of(found.runs).top(9)
-    assert [standing.entry.mean for standing in ranked] == [0.96, 0.97, 0.98, 1.0, 1.2]
-
-
 def test_configs_under_one_commit_are_no_replicates(tmp_path: Path) -> None:
     standings = Standings.of(read(tmp_path, STATUSES).runs)
     assert standings.noise is None
-    assert all(config.n == 1 for config in standings.configs.values() if config.n)
-
-
-def test_a_description_that_begins_with_baseline_is_the_baseline(tmp_path: Path) -> None:
-    found = read(tmp_path, RESULTS_TSV.replace("baseline", "Baseline: d8 (AdamW)"))
-    assert found.runs[0].is_baseline
-
-
-def test_another_score_keeps_its_name(tmp_path: Path) -> None:
-    found = read(tmp_path, "commit\tval_loss\tdescription\naaa\t3.2\tbaseline\n")
-    assert (found.measure, found.runs[0].score) == ("val_loss", 3.2)
+    assert [one.entry.mean for one in standings.top(9)] == [0.96, 0.97, 0.98, 1.0, 1.2]
 
 
 OTHER = "commit\tscore\taccuracy\tstatus\tdescription\n"
@@ -183,13 +182,11 @@ def test_its_runs_are_ranked_under_its_own_metric(tmp_path: Path) -> None:
     assert standings.baseline.mean == 1.56
 
 
-def test_a_metric_that_is_better_when_higher_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, CONFIG | {"bestDirection": "higher"}, pi_run(1, 0.9, "keep", "baseline"))
+def test_another_metric_or_direction_than_the_file_has_is_refused(tmp_path: Path) -> None:
+    higher = CONFIG | {"bestDirection": "higher"}
+    path = write(tmp_path, higher, pi_run(1, 0.9, "keep", "baseline"))
     with pytest.raises(FormatError):
         import_campaign(path, tmp_path / "campaign")
-
-
-def test_a_metric_that_the_file_does_not_hold_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, CONFIG, pi_run(1, 1.5, "keep", "baseline"))
     with pytest.raises(FormatError, match="best_val_bpb"):
         import_campaign(path, tmp_path / "campaign", Wanted("val_loss"))
