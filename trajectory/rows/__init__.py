@@ -67,7 +67,7 @@ __all__ = [
     "trials_of",
 ]
 
-Row: TypeAlias = (
+_Known: TypeAlias = (
     CampaignRow
     | BaselineRow
     | IterationRow
@@ -83,8 +83,8 @@ Row: TypeAlias = (
     | CalibratedRow
     | EventRow
 )
-
-_ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
+Row: TypeAlias = _Known | RowOfOneRun
+_ROW: TypeAdapter[Row] = TypeAdapter(Annotated[_Known, Field(discriminator="kind")])
 
 
 def trials_of(row: Row) -> tuple[TrialRecord, ...]:

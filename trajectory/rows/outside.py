@@ -42,11 +42,22 @@ class StressVerdict(Frozen):
     """One sentence with the numbers behind the judgment."""
 
 
-class StressRow(Frozen):
+class RowOfOneRun(Frozen):
+    """A run outside the search. Its row describes the config for that row alone."""
+
+    kind: str
+    at: str
+    config: AnyConfig
+    config_hash: str
+    trial: TrialRecord
+    """Its ``role`` is the row's ``kind``."""
+    energy_wh: NonNegative | None = None
+
+
+class StressRow(RowOfOneRun):
     """One long run of one config with one seed."""
 
     kind: Literal["stress"] = "stress"
-    at: str
     purpose: StressPurpose
     """The first applicable one in the order of :data:`StressPurpose`."""
     rank: PositiveInt
@@ -54,12 +65,7 @@ class StressRow(Frozen):
     steps: PositiveInt
     """Requested steps of the run; its schedule decays over all of them. If the campaign's budget
     counts tokens, these are the baseline's steps, and every config trains on as many tokens."""
-    config: AnyConfig
-    config_hash: str
-    trial: TrialRecord
-    """Its ``role`` is ``stress``."""
     verdict: StressVerdict
-    energy_wh: NonNegative | None = None
 
 
 class Finalist(Frozen):
@@ -94,29 +100,22 @@ class FinalistsRow(Frozen):
     """Hashes of the configs, spread evenly over the ranking, whose long runs test it."""
 
 
-class AttributionRow(Frozen):
+class AttributionRow(RowOfOneRun):
     """One run that measures what a change of the winner is worth."""
 
     kind: Literal["attribution"] = "attribution"
-    at: str
     winner_hash: str
     without: Text | None
     """The knob that this config takes from the baseline; None for the winner and the baseline."""
     steps: PositiveInt
     """Requested steps of the run, counted as in a stress test; its schedule decays over all of
     them."""
-    config: AnyConfig
-    config_hash: str
-    trial: TrialRecord
-    """Its ``role`` is ``attribution``."""
-    energy_wh: NonNegative | None = None
 
 
-class ConfirmRow(Frozen):
+class ConfirmRow(RowOfOneRun):
     """One fresh run of a finalist or of the baseline, excluded from rankings and races."""
 
     kind: Literal["confirm"] = "confirm"
-    at: str
     rank: PositiveInt
     """The config's rank at the time; 1 is the best."""
     train_tokens: PositiveInt | None = None
@@ -125,11 +124,6 @@ class ConfirmRow(Frozen):
     """SHA-256 of each text to score in addition to the search's."""
     seeds: PositiveInt
     """Seeds that its confirmation planned per config."""
-    config: AnyConfig
-    config_hash: str
-    trial: TrialRecord
-    """Its ``role`` is ``confirm``; its result has a score for each additional text."""
-    energy_wh: NonNegative | None = None
 
 
 class ConfirmedRow(Frozen):
@@ -140,17 +134,11 @@ class ConfirmedRow(Frozen):
     found: Confirmed
 
 
-class CalibrationRow(Frozen):
+class CalibrationRow(RowOfOneRun):
     """One run of a calibration, excluded from rankings."""
 
     kind: Literal["calibration"] = "calibration"
-    at: str
     run: CalibrationRun
-    config: AnyConfig
-    config_hash: str
-    trial: TrialRecord
-    """Its ``role`` is ``calibration``."""
-    energy_wh: NonNegative | None = None
 
 
 class CalibratedRow(Frozen):
@@ -161,11 +149,10 @@ class CalibratedRow(Frozen):
     found: Calibrated
 
 
-class LadderRow(Frozen):
+class LadderRow(RowOfOneRun):
     """One run of a ladder."""
 
     kind: Literal["ladder"] = "ladder"
-    at: str
     plan_sha256: str
     """Hash of the plan for which it was run; a later plan that contains the same run reuses it."""
     recipe: Recipe
@@ -173,19 +160,10 @@ class LadderRow(Frozen):
     params: PositiveInt
     lr_factor: Positive = 1.0
     steps: PositiveInt
-    config: AnyConfig
-    config_hash: str
-    trial: TrialRecord
-    """Its ``role`` is ``ladder``."""
     verdict: StressVerdict
     prediction_sha256: str | None = None
     """Hash of the prediction that was valid when it began; None below the largest rung."""
-    energy_wh: NonNegative | None = None
 
     @property
     def tokens(self) -> int:
         return self.steps * gpt(self.config).tokens_per_step
-
-
-RowOfOneRun: TypeAlias = StressRow | AttributionRow | LadderRow | ConfirmRow | CalibrationRow
-"""A run outside the search. Its row describes the config for that row alone."""
