@@ -61,36 +61,24 @@ def test_runs_taken_up_after_a_kill_overlap_though_they_say_no_place() -> None:
     assert sum(map(alone.added_s, baselines)) == 40, "no row says that they ran side by side"
 
 
+def busy(number: int, at: str, lane: str, wall_s: float) -> IterationRow:
+    """Return a row of two lanes, on one of which a trial ran."""
+    one = row(number, 0, 10, 2)
+    record = trial(number, one.config, 0, ok(4.0)).model_copy(
+        update={"wall_s": wall_s, "place": Place(lane=lane)}
+    )
+    return one.model_copy(update={"at": f"2026-01-01T{at}.000+00:00", "trials": (record,)})
+
+
 def test_the_use_of_lanes_is_trials_over_their_time() -> None:
-    use, worked = LaneUse(), BusyTime()
-    assert use.share is None
-    for number, (ended, wall) in enumerate(((10, 10.0), (12, 12.0)), start=1):
-        one = row(number, ended, wall, 2)
-        record = trial(number, one.config, 0, ok(4.0), "candidate").model_copy(
-            update={"wall_s": 9.0}
-        )
-        one = one.model_copy(update={"trials": (record,)})
-        use.add(one, worked.added_s(one))
-    assert use.lanes == 2
-    assert use.share == pytest.approx(18 / 24)
-    use.add(row(3, 50, 30, None), 30)
-    assert use.share == pytest.approx(18 / 24), "what ran alone says nothing of lanes"
-
-
-def test_the_use_of_each_lane_and_of_the_last_hour() -> None:
     use = LaneUse()
-    for number, (ended, lane, wall) in enumerate(((10, "0", 8.0), (20, "1", 4.0)), start=1):
-        one = row(number, ended, 10, 2)
-        record = trial(number, one.config, 0, ok(4.0), "candidate").model_copy(
-            update={"wall_s": wall, "place": Place(lane=lane)}
-        )
-        use.add(one.model_copy(update={"trials": (record,)}), 10)
+    assert use.share is use.share_of_last_hour is None
+    use.add(busy(1, "00:00:10", "0", 8.0), 10)
+    use.add(busy(2, "00:00:20", "1", 4.0), 10)
+    use.add(row(3, 50, 30, None), 30)  # what ran alone says nothing of lanes
+    assert use.lanes == 2
     assert dict(use.of_lanes()) == pytest.approx({"0": 8 / 20, "1": 4 / 20})
     assert use.share_of_last_hour == use.share == pytest.approx(12 / 40)
-    late = row(3, 20, 10, 2).model_copy(update={"at": "2026-01-01T01:02:00.000+00:00"})
-    busy = trial(9, late.config, 0, ok(4.0), "candidate").model_copy(
-        update={"wall_s": 20.0, "place": Place(lane="0")}
-    )
-    use.add(late.model_copy(update={"trials": (busy,)}), 10)
+    use.add(busy(4, "01:02:00", "0", 20.0), 10)
     assert use.share_of_last_hour == pytest.approx(1.0)
     assert use.share == pytest.approx(32 / 60)

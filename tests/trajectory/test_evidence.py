@@ -214,15 +214,3 @@ def test_long_runs_change_no_evidence() -> None:
 def test_results_load_no_database() -> None:
     code = "import sys, agent.commands.campaign_view; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
-
-
-def test_a_line_in_the_making_is_left_out_and_a_damaged_one_named(tmp_path: Path) -> None:
-    journal = tmp_path / "trajectory.jsonl"
-    rows = write_journal(journal, Simulator(3).rows(20))
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + whole.splitlines()[-1][:50])
-    assert_equal(Results(journal).evidence, Evidence(rows))
-    lines = whole.splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:5], b"{}\n", *lines[6:]]))
-    with pytest.raises(JournalError, match="line 6"):
-        Results(journal)

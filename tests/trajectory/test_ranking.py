@@ -184,19 +184,16 @@ def test_without_a_replicate_nothing_is_said_about_the_noise() -> None:
     assert lines[B].objective == lines[B].mean_objective == 4.0
 
 
-def test_few_configs_are_not_shrunk_and_have_a_t_interval() -> None:
-    lines = ranked({A: [4.30, 4.20, 4.25], B: [4.0]})
-    sigma = 0.05
-    assert lines[B].objective == 4.0
-    assert lines[B].objective_lo == pytest.approx(4.0 - 4.30265 * sigma, abs=1e-4)
-    assert lines[A].objective_hi == pytest.approx(4.25 + 4.30265 * sigma / math.sqrt(3), abs=1e-4)
-
-
-def test_few_configs_are_compared_by_their_means_with_students_t() -> None:
+def test_few_configs_are_not_shrunk_and_have_students_t() -> None:
     lines = ranked({A: [4.30, 4.20, 4.25], B: [4.25, 4.15], C: [4.0, 3.9, 3.95]})
+    sigma = math.sqrt(0.015 / 5)
+    assert (lines[A].objective, lines[B].objective) == pytest.approx((4.25, 4.2))
+    assert lines[B].objective_lo == pytest.approx(4.2 - 2.570582 * sigma / math.sqrt(2))
+    assert lines[A].objective_hi == pytest.approx(4.25 + 2.570582 * sigma / math.sqrt(3))
+    assert (lines[A].iter, lines[A].delta_vs_baseline, lines[A].beats_baseline) == (0, None, False)
     assert [lines[of].pairs for of in (A, B, C)] == [0, 2, 3]
     assert lines[C].delta_vs_baseline == pytest.approx(-0.3)
-    stderr = math.sqrt(0.015 / 5) * math.sqrt(1 / 3 + 1 / 3)
+    stderr = sigma * math.sqrt(1 / 3 + 1 / 3)
     assert lines[C].delta_stderr == pytest.approx(stderr)
     assert lines[C].delta_hi == pytest.approx(-0.3 + 2.570582 * stderr)
     assert lines[C].beats_baseline
@@ -227,11 +224,6 @@ def test_a_mark_needs_the_whole_interval(score: float, beats: bool) -> None:
     other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
     (line,) = Estimates({}, baseline, noise, None).standings([other], 1)
     assert line.beats_baseline is beats
-
-
-def test_the_baseline_is_not_compared_with_itself() -> None:
-    line = ranked({A: [4.30, 4.20], B: [4.25]})[A]
-    assert (line.iter, line.delta_vs_baseline, line.beats_baseline) == (0, None, False)
 
 
 def test_runs_without_any_noise_are_not_shrunk() -> None:

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.foreign import HEADER, RESULTS_TSV, evaluated, single_knob_lines, write_jsonl
-from tests.support.present import known
 from trajectory.formats import single_knob
 from trajectory.formats.commit_logs import read_tsv
-from trajectory.formats.foreign import ForeignRun
 from trajectory.formats.source import Source, Wanted
 from trajectory.formats.standings import Standings
 
@@ -17,15 +15,6 @@ from trajectory.formats.standings import Standings
 def single_knob_standings(tmp_path: Path, lines: list[object]) -> Standings:
     source = Source.read(write_jsonl(tmp_path / "t.jsonl", lines))
     return Standings.of(single_knob.read(source, Wanted()).runs)
-
-
-def test_many_runs_of_one_config_are_summed_up_at_once() -> None:
-    run = {"line": 1, "iter": 1, "name": "a", "score": 1.0}
-    runs = [
-        ForeignRun.model_validate(run | {"line": 1 + i, "score": 1 + i % 2}) for i in range(50_000)
-    ]
-    noise = known(Standings.of(runs).noise)
-    assert noise.sigma == pytest.approx(0.5, rel=1e-4)
 
 
 def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -> None:
