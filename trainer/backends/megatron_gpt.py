@@ -65,7 +65,15 @@ def build(config: Config, vocab_size: int, device: torch.device) -> MegatronGPT:
         )
     source = TorchGPT(config.model_copy(update={"precision": "fp32"}), vocab_size, device)
     source.init()
-    _join_one_rank(device, seed=torch.initial_seed())
+    # This process is the only rank of a job, without torchrun and a network, which trials do not
+    # have: torch's "fake" process group changes no tensor, like every collective of one rank.
+    if not distributed.is_initialized():
+        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    if not parallel_state.model_parallel_is_initialized():
+        parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    if device.type == "cuda":
+        seed = torch.initial_seed() % (1 << 31)
+        tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
     model = MegatronGPT(config, vocab_size, device, engine=engine)
     parameters = dict(model.gpt.named_parameters())
     with torch.no_grad():
@@ -199,17 +207,3 @@ class MegatronAdamW:
         self._optimizer.zero_grad()
         self._model.zero_grad_buffer()
         return torch.tensor(grad_norm, device=loss.device)
-
-
-def _join_one_rank(device: torch.device, seed: int) -> None:
-    """Make this process the only rank of a job, and seed Megatron-Core's generators.
-
-    This needs neither torchrun nor a network, which trials do not have: torch's ``fake`` process
-    group changes no tensor, like every collective of one rank.
-    """
-    if not distributed.is_initialized():
-        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
-    if not parallel_state.model_parallel_is_initialized():
-        parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
-    if device.type == "cuda":
-        tensor_parallel.model_parallel_cuda_manual_seed(seed % (1 << 31), force_reset_rng=True)

@@ -142,37 +142,35 @@ class AdamW:
         self._stopped = torch.maximum(self._stopped, nonfinite.float())
         scale = (grad_norm / self._grad_clip).clamp(min=1.0)
         for group, gradients_of_group in zip(self._groups, gradients, strict=True):
-            if group.parameters:
-                self._update(group, gradients_of_group, scale, lr)
+            if not group.parameters:
+                continue
+            torch._foreach_add_(group.steps, 1.0)
+            # The kernel divides gradients by grad_scale and does nothing if found_inf is 1.
+            torch._fused_adamw_(
+                group.parameters,
+                gradients_of_group,
+                group.first_moments,
+                group.second_moments,
+                [],
+                group.steps,
+                lr=lr * group.rates.lr,
+                beta1=self._betas[0],
+                beta2=self._betas[1],
+                weight_decay=group.weight_decay,
+                eps=ADAM_EPS * group.rates.eps,
+                amsgrad=False,
+                maximize=False,
+                grad_scale=scale,
+                found_inf=self._stopped,
+            )
+            # torch does not count this as a change, but copies of parameters depend on that count.
+            torch.autograd.graph.increment_version(group.parameters)
         self._step += 1
         if copied:
             self._update_copied(copied, scale, lr)
         for update in self._by_code:
             update.step(scale, self._stopped, lr, self._step)
         return grad_norm
-
-    def _update(self, group: _Group, gradients: list[Tensor], scale: Tensor, lr: float) -> None:
-        torch._foreach_add_(group.steps, 1.0)
-        # The kernel divides gradients by grad_scale and does nothing if found_inf is 1.
-        torch._fused_adamw_(
-            group.parameters,
-            gradients,
-            group.first_moments,
-            group.second_moments,
-            [],
-            group.steps,
-            lr=lr * group.rates.lr,
-            beta1=self._betas[0],
-            beta2=self._betas[1],
-            weight_decay=group.weight_decay,
-            eps=ADAM_EPS * group.rates.eps,
-            amsgrad=False,
-            maximize=False,
-            grad_scale=scale,
-            found_inf=self._stopped,
-        )
-        # torch does not count this as a change, but copies of parameters depend on that count.
-        torch.autograd.graph.increment_version(group.parameters)
 
     def _update_copied(self, gradients: list[Tensor], scale: Tensor, lr: float) -> None:
         group = self._copied_group

@@ -23,6 +23,8 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -95,7 +97,9 @@ class SourceReader:
                 if kind in RECORDS:
                     yield from _each_cut(RECORDS[kind](file, path, self._text_field))
                 else:
-                    yield from _checked(cut(_blocks(file)), path)
+                    first = file.read(BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
+                    blocks = chain([first], iter(partial(file.read, BLOCK_BYTES), b""))
+                    yield from _checked(cut(blocks), path)
         except OSError as error:
             raise _unreadable(path, error) from error
 
@@ -186,12 +190,6 @@ def _stdlib_files() -> list[Path]:
 
 
 # --- reading ---
-
-
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    yield file.read(BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
-    while block := file.read(BLOCK_BYTES):
-        yield block
 
 
 def _checked(documents: Iterable[bytes], path: Path) -> Iterator[bytes]:

@@ -175,28 +175,23 @@ def megatron(config: Config, vocab_size: int) -> MemoryParts:
 
 def parameter_count(config: Config, vocab_size: int) -> int:
     """Return the number of parameters of the GPT that every backend builds: no biases, one gain per
-    norm."""
+    norm, and what the config's own functions learn."""
     tables = vocab_size * (1 if config.tie_embeddings else 2)
     if config.positions == "learned":
         tables += config.seq_len
     matrices = tables * config.d_model + config.n_layer * block_weights(config)
     gains = config.d_model + config.n_layer * block_gains(config)
-    return matrices + gains + _learned(config, vocab_size)
-
-
-def _learned(config: Config, vocab_size: int) -> int:
-    """Return the number of parameters that the config's own functions learn."""
     layers = config.n_layer
     norms = 1 + layers * (4 if config.norm_place == "sandwich" else 2)
     uses = {"norm": (norms, config.d_model), "residual": (2 * layers, config.d_model)}
     uses |= {"logits": (1, vocab_size), "attention_scores": (layers, 0)}
     uses |= dict.fromkeys(("activation", "gate"), (layers, config.d_ff))
-    count = 0
+    learned = 0
     for key, source in config.code.items():
         slot = slot_of(key)
         places, width = uses.get(slot.name, (0, 0))  # other slots learn nothing
-        count += sum(places * (width if one.is_vector else 1) for one in parameters(slot, source))
-    return count
+        learned += sum(places * (width if p.is_vector else 1) for p in parameters(slot, source))
+    return matrices + gains + learned
 
 
 def _block_bytes(config: Config) -> int:

@@ -54,33 +54,28 @@ class Schedule:
     def _scheduled(self, step: int, elapsed_s: float) -> float:
         """Return the rate without the cooldown."""
         config = self.config
-        done = step - 1
+        done, horizon, is_wsd = step - 1, self.horizon_steps or self.steps, config.schedule == "wsd"
         if (factor := schedule_factor(config)) is not None:
-            horizon = self.horizon_steps or self.steps
             if horizon is None:  # as many as the budget's seconds would have at the present rate
                 rate = done / elapsed_s if elapsed_s > 0 else 0.0
                 horizon = max(step, round(rate * self.budget.amount))
             return config.lr * factor(step, horizon)
         if done < config.lr_warmup:
             return config.lr * step / (config.lr_warmup + 1)
-        progress = min(self._progress(done, elapsed_s), 1.0)
+        share = config.decay_share
+        # 0 at the start of the decay, below 0 before it, 1 at the horizon.
+        if horizon is None:
+            progress = elapsed_s / self.budget.amount
+            progress = (progress - (1.0 - share)) / share if is_wsd else progress
+        else:
+            begin = max(float(config.lr_warmup), horizon * (1.0 - share) if is_wsd else 0.0)
+            progress = 1.0 if horizon <= begin else (done - begin) / (horizon - begin)
+        progress = min(progress, 1.0)
         if config.schedule == "cosine":
             left = 0.5 * (1.0 + math.cos(math.pi * progress))
         else:
             left = 1.0 - max(progress, 0.0)
         return config.lr * (config.lr_min_ratio + (1.0 - config.lr_min_ratio) * left)
-
-    def _progress(self, done: int, elapsed_s: float) -> float:
-        """Return the progress of the decay: 0 at its start, below 0 before it, 1 at the horizon."""
-        config, share = self.config, self.config.decay_share
-        horizon = self.horizon_steps or self.steps
-        if horizon is None:
-            progress = elapsed_s / self.budget.amount
-            return (progress - (1.0 - share)) / share if config.schedule == "wsd" else progress
-        begin: float = config.lr_warmup
-        if config.schedule == "wsd":
-            begin = max(begin, horizon * (1.0 - share))
-        return 1.0 if horizon <= begin else (done - begin) / (horizon - begin)
 
 
 Tokens: TypeAlias = np.ndarray[tuple[int], np.dtype[Any]]

@@ -134,33 +134,6 @@ class _Host:
         :raises TrialStopped: if the trial must end with this step.
         """
         loss, grad_norm = done.numbers_2.tolist()
-        self._judge(done, loss, grad_norm)
-        if is_last or done.step == 1 or done.step % self._log_every == 0:
-            self._report(
-                CurvePoint(
-                    step=done.step,
-                    tokens=done.step * self._config.tokens_per_step,
-                    loss=loss,
-                    lr=done.lr,
-                    grad_norm=grad_norm,
-                    elapsed_s=self._clock.at_s(done.done),
-                )
-            )
-
-    def trained(self, steps: int) -> Trained:
-        """Return the measurements of a run that ended after so many steps."""
-        tokens, train_s = steps * self._config.tokens_per_step, self._clock.elapsed_s()
-        return Trained(
-            train_loss_first=self.loss_first,
-            train_loss_last=self.loss_last,
-            steps=steps,
-            tokens=tokens,
-            step_ms=self._clock.step_ms(),
-            tokens_per_s=tokens / train_s,
-            train_s=train_s,
-        )
-
-    def _judge(self, done: Step, loss: float, grad_norm: float) -> None:
         step = done.step
         # x - x is 0 for a finite x and NaN for any other.
         if (loss - loss) + (grad_norm - grad_norm) != 0.0:
@@ -184,6 +157,30 @@ class _Host:
                 " stopped, given its reference",
                 step,
             )
+        if is_last or step == 1 or step % self._log_every == 0:
+            self._report(
+                CurvePoint(
+                    step=step,
+                    tokens=step * self._config.tokens_per_step,
+                    loss=loss,
+                    lr=done.lr,
+                    grad_norm=grad_norm,
+                    elapsed_s=self._clock.at_s(done.done),
+                )
+            )
+
+    def trained(self, steps: int) -> Trained:
+        """Return the measurements of a run that ended after so many steps."""
+        tokens, train_s = steps * self._config.tokens_per_step, self._clock.elapsed_s()
+        return Trained(
+            train_loss_first=self.loss_first,
+            train_loss_last=self.loss_last,
+            steps=steps,
+            tokens=tokens,
+            step_ms=self._clock.step_ms(),
+            tokens_per_s=tokens / train_s,
+            train_s=train_s,
+        )
 
 
 class Mark:
