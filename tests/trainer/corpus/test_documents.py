@@ -90,32 +90,18 @@ def test_fingerprints_agree_in_the_first_half_for_duplicates_only() -> None:
     assert fingerprint("\u3000\u00a0".encode()) is None
 
 
-sizes_lists = st.lists(st.integers(1, 65_536), min_size=1, max_size=300)
-
-
-@given(sizes_lists, st.integers(1024, 300_000))
-def test_a_tenth_at_most_is_held_out(sizes: list[int], heldout_bytes: int) -> None:
-    array = np.array(sizes, dtype=np.int64)
-    chosen = choose_heldout(array, heldout_bytes)
-    assert int(array[chosen].sum()) * 10 <= sum(sizes)
-
-
-@given(sizes_lists, st.integers(1024, 300_000))
-def test_it_ends_once_it_has_the_bytes_and_the_documents(
+@given(st.lists(st.integers(1, 65_536), min_size=1, max_size=300), st.integers(1024, 300_000))
+def test_a_tenth_at_most_is_held_out_and_no_more_than_wanted(
     sizes: list[int], heldout_bytes: int
 ) -> None:
-    array = np.array(sizes, dtype=np.int64)
+    array, limit = np.array(sizes, dtype=np.int64), sum(sizes) // 10
+    target = min(heldout_bytes, limit)
     chosen = choose_heldout(array, heldout_bytes)
-    before_last = np.flatnonzero(chosen)[:-1]
-    bytes_before, documents_before = int(array[before_last].sum()), len(before_last)
-    target = min(heldout_bytes, sum(sizes) // 10)
-    assert bytes_before < target or documents_before < WANTED_DOCUMENTS
-    passed_over = np.flatnonzero(~chosen)
-    held = np.cumsum(np.where(chosen, array, 0))
-    for position in passed_over:  # only documents that did not fit, or came after the end
-        fits = held[position] + sizes[position] <= sum(sizes) // 10
-        taken = int(chosen[:position].sum())
-        assert not fits or (held[position] >= target and taken >= WANTED_DOCUMENTS)
+    held = np.cumsum(np.where(chosen, array, 0)) - np.where(chosen, array, 0)
+    taken = np.cumsum(chosen) - chosen
+    is_enough = (held >= target) & (taken >= WANTED_DOCUMENTS)
+    assert np.array_equal(chosen, ~is_enough & (held + array <= limit))
+    assert int(array[chosen].sum()) <= limit
 
 
 def test_of_equal_documents_as_many_are_held_out_as_asked() -> None:

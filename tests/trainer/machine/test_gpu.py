@@ -1,6 +1,7 @@
 """Test what is known of a device: its name, memory, peak speed and power ceiling."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,26 +110,39 @@ def test_the_published_shape_by_hand() -> None:
     assert flops.per_token - flops.causal_per_token == 6 * 24 * 1024 * 1024
 
 
-def test_tying_the_head_saves_no_arithmetic() -> None:
-    tied, untied = (config(tie_embeddings=tied) for tied in (True, False))
-    assert product_weights(tied, 300) == product_weights(untied, 300)
+D, F = 128, 512
 
 
-def test_shared_heads_of_keys_and_a_third_matrix_count() -> None:
-    shared = config(n_layer=1, n_head=4, n_kv_head=1, d_model=64, d_ff=128, activation="swiglu")
-    # Queries and output 2 D², keys and values 2 × D × D / 4, three matrices of D × F, the head.
-    assert product_weights(shared, 10) == 2 * 64**2 + 2 * 64 * 16 + 3 * 64 * 128 + 10 * 64
-    # Two elevenths of D² are no exact float.
-    shared = config(n_layer=1, n_head=11, n_kv_head=1, d_model=880, d_ff=128)
-    assert product_weights(shared, 1) == 2 * 880**2 + 2 * 880 * 80 + 2 * 880 * 128 + 880
-
-
-def test_a_gate_is_a_third_matrix_whatever_it_gates_with_and_norms_are_no_product() -> None:
-    one, other = (product_weights(config(activation=name), 10) for name in ("gelu", "relu2"))
-    assert one == other
-    gated = [product_weights(config(activation=name), 10) for name in ("swiglu", "geglu")]
-    assert gated == [one + 4 * 128 * 512] * 2
-    assert product_weights(config(qk_norm=True, norm_place="sandwich"), 10) == one
+@pytest.mark.parametrize(
+    ("changes", "weights"),
+    [
+        *(
+            (changes, 4 * (4 * D * D + 2 * D * F) + 10 * D)
+            for changes in (
+                *({"tie_embeddings": True}, {"tie_embeddings": False}, {"activation": "relu2"}),
+                {"qk_norm": True, "norm_place": "sandwich"},
+            )
+        ),
+        *(
+            ({"activation": name}, 4 * (4 * D * D + 3 * D * F) + 10 * D)
+            for name in ("swiglu", "geglu")
+        ),
+        # Queries and output 2 D², keys and values 2 × D × D / 4, three matrices of D × F, the head.
+        (
+            {"n_layer": 1, "n_head": 4, "n_kv_head": 1, "d_model": 64, "d_ff": 128}
+            | {"activation": "swiglu"},
+            2 * 64**2 + 2 * 64 * 16 + 3 * 64 * 128 + 10 * 64,
+        ),
+        # Two elevenths of D² are no exact float.
+        (
+            {"n_layer": 1, "n_head": 11, "n_kv_head": 1, "d_model": 880, "d_ff": 128},
+            2 * 880**2 + 2 * 880 * 80 + 2 * 880 * 128 + 10 * 880,
+        ),
+    ],
+    ids=str,
+)
+def test_products_read_the_weights_by_hand(changes: dict[str, Any], weights: int) -> None:
+    assert product_weights(config(**changes), 10) == weights
 
 
 def test_torch_counts_the_same() -> None:

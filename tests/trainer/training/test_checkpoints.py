@@ -1,4 +1,4 @@
-"""Checkpoint evaluations and averages are exact and change no other number of a trial."""
+"""Checkpoint evaluations, averages and more texts are exact and change no other number."""
 
 import json
 import math
@@ -10,23 +10,34 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from autoresearch.errors import CorpusError
 from tests.support.corpora import prose, write_corpus
 from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
-from trainer.corpus.second_text import holdout_split
+from trainer.corpus.second_text import FreshText, holdout_split
 from trainer.isolation.outcome import contradiction
 from trainer.isolation.trial_files import read_curve
-from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import (
+    Averaging,
+    Budget,
+    Checkpoint,
+    ScoredText,
+    TextPart,
+    TextScore,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+)
 from trainer.training.checkpoints import RunningAverage
 from trainer.training.child import run_trial
 
+DOCUMENTS = [prose(900, seed=10 + number) for number in range(60)]
 EMA, LAWA = Averaging(form="ema", steps=3), Averaging(form="lawa", steps=4)
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    documents = [prose(900, seed=10 + number) for number in range(60)]
-    return write_corpus(tmp_path_factory.mktemp("text") / "corpus", train=documents)
+    return write_corpus(tmp_path_factory.mktemp("text") / "corpus", train=DOCUMENTS)
 
 
 def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> TrialOk:
@@ -38,23 +49,77 @@ def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> Tri
     return result
 
 
+@pytest.fixture
+def aside(corpus: Corpus) -> FreshText:
+    text = holdout_split(corpus)
+    assert text is not None
+    return text
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_looking_changes_no_other_number(corpus: Corpus, tmp_path: Path, precision: str) -> None:
+def test_scoring_more_changes_no_other_number(
+    corpus: Corpus, aside: FreshText, tmp_path: Path, precision: str
+) -> None:
     checkpoints = (
         Checkpoint(step=2),
         Checkpoint(step=5, average=EMA),
         Checkpoint(average=LAWA),
         Checkpoint(),
     )
+    texts = (aside.written(tmp_path / "texts"),)
     recipe = {"precision": precision}
     plain = trained(corpus, tmp_path / "a", recipe=recipe)
-    more = trained(corpus, tmp_path / "b", recipe=recipe, checkpoints=checkpoints)
+    more = trained(corpus, tmp_path / "b", recipe=recipe, checkpoints=checkpoints, texts=texts)
     assert (plain.val_bpb, plain.train_loss_last) == (more.val_bpb, more.train_loss_last)
     curves = [[point.loss for point in read_curve(tmp_path / name)] for name in "ab"]
     assert curves[0] == curves[1]
     assert len(set(more.checkpoints_bpb)) == 4
     assert more.checkpoints_bpb[3] == more.val_bpb
-    assert "checkpoints_bpb" not in json.loads(plain.model_dump_json())
+    assert (plain.texts, len(more.texts)) == ((), 1)
+    assert not {"checkpoints_bpb", "texts"} & plain.model_dump(mode="json").keys()
+
+
+def test_a_text_is_scored_as_the_held_out_text_is(
+    corpus: Corpus, aside: FreshText, tmp_path: Path
+) -> None:
+    """The corpus's own held-out text, as a text of one part, gets the same score to the last
+    bit."""
+    part = TextPart(tokens=corpus.info.heldout_tokens, bytes=corpus.info.heldout_bytes)
+    heldout = FreshText("again", corpus.heldout, (part,), 2).written(tmp_path / "texts")
+    texts = (heldout, aside.written(tmp_path / "texts"))
+    result = trained(corpus, tmp_path / "a", texts=texts)
+    again, fresh = result.texts
+    assert (again.val_bpb, again.val_tokens) == (result.val_bpb, result.val_tokens)
+    assert again.parts_bpb == (again.val_bpb,)
+    weights = [part.bytes for part in aside.parts]
+    whole = math.fsum(w * b for w, b in zip(weights, fresh.parts_bpb, strict=True)) / sum(weights)
+    assert fresh.val_bpb == pytest.approx(whole, rel=1e-12)
+    assert len(set(fresh.parts_bpb)) == len(fresh.parts_bpb)
+
+
+def test_what_is_set_aside_is_not_trained_on(
+    corpus: Corpus, aside: FreshText, tmp_path: Path
+) -> None:
+    """Training on a prefix of the tokens equals training on a corpus that ends there."""
+    shorter = write_corpus(tmp_path / "shorter", train=DOCUMENTS[: -aside.documents])
+    held_back = trained(corpus, tmp_path / "a", train_tokens=aside.train_tokens)
+    assert held_back.val_bpb == trained(shorter, tmp_path / "b").val_bpb
+    assert held_back.val_bpb != trained(corpus, tmp_path / "c").val_bpb
+
+
+@pytest.mark.parametrize("what", ["another text", "more tokens than there are"])
+def test_what_was_not_meant_is_refused_before_anything_is_trained(
+    corpus: Corpus, aside: FreshText, tmp_path: Path, what: str
+) -> None:
+    text = aside.written(tmp_path / "texts")
+    changes: dict[str, Any] = {"texts": (text,)}
+    if what == "another text":
+        Path(text.path).write_bytes(b"others")
+    else:
+        changes = {"train_tokens": corpus.info.train_tokens + 1}
+    with pytest.raises(CorpusError):
+        trained(corpus, tmp_path / "a", **changes)
+    assert not (tmp_path / "a" / "curve.jsonl").exists()
 
 
 def test_a_look_sees_what_a_trial_that_ends_there_scores(corpus: Corpus, tmp_path: Path) -> None:
@@ -69,10 +134,8 @@ def test_a_look_sees_what_a_trial_that_ends_there_scores(corpus: Corpus, tmp_pat
         assert short.val_bpb == whole.checkpoints_bpb[place]
 
 
-def test_the_average_scores_every_text(corpus: Corpus, tmp_path: Path) -> None:
-    holdout = holdout_split(corpus)
-    assert holdout is not None
-    texts = (holdout.written(tmp_path / "texts"),)
+def test_the_average_scores_every_text(corpus: Corpus, aside: FreshText, tmp_path: Path) -> None:
+    texts = (aside.written(tmp_path / "texts"),)
     plain = trained(corpus, tmp_path / "plain", texts=texts)
     mean = trained(
         corpus, tmp_path / "mean", texts=texts, average=LAWA, checkpoints=(Checkpoint(),)
@@ -175,10 +238,37 @@ def test_only_averages_that_are_have_a_name(text: str) -> None:
     assert str(Averaging.parse("ema:20")) == "ema:20"
 
 
-def test_a_result_with_other_looks_is_not_of_that_order() -> None:
-    spec = trial_spec(checkpoints=(Checkpoint(step=3),))
-    assert not contradiction(spec, trial_ok(spec, checkpoints_bpb=(4.5,)))
-    assert "0 evaluations, not the 1" in contradiction(spec, trial_ok(spec))
-    assert "1 evaluations, not the 0" in contradiction(
-        trial_spec(), trial_ok(spec, checkpoints_bpb=(4.5,))
-    )
+TEXT = ScoredText(
+    name="fresh",
+    path="/t",
+    sha256="a" * 64,
+    parts=(TextPart(tokens=11, bytes=10), TextPart(tokens=31, bytes=30)),
+)
+SCORE = TextScore(sha256="a" * 64, val_bpb=2.75, val_bytes=40, val_tokens=40, parts_bpb=(2, 3))
+LOOK = {"checkpoints": (Checkpoint(step=3),)}
+
+
+@pytest.mark.parametrize(
+    ("ordered", "scored", "agrees"),
+    [
+        ({"texts": (TEXT,)}, {"texts": (SCORE,)}, True),
+        ({"texts": (TEXT,)}, {}, False),
+        ({"texts": (TEXT,)}, {"texts": (SCORE, SCORE)}, False),
+        *(
+            ({"texts": (TEXT,)}, {"texts": (SCORE.model_copy(update=wrong),)}, False)
+            for wrong in (
+                *({"sha256": "b" * 64}, {"val_bytes": 39}, {"val_tokens": 42}, {"val_bpb": 2.7}),
+                {"parts_bpb": (2.0, 3.0, 3.0)},
+            )
+        ),
+        ({}, {"texts": (SCORE,)}, False),
+        (LOOK, {"checkpoints_bpb": (4.5,)}, True),
+        (LOOK, {}, False),
+        ({}, {"checkpoints_bpb": (4.5,)}, False),
+    ],
+)
+def test_a_result_that_says_otherwise_than_its_order_is_none(
+    ordered: dict[str, Any], scored: dict[str, Any], agrees: bool
+) -> None:
+    spec = trial_spec(**ordered)
+    assert (not contradiction(spec, trial_ok(spec, **scored))) == agrees

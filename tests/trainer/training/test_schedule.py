@@ -1,8 +1,8 @@
 """The learning rate of every step, and the end of training."""
 
-import itertools
 import math
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -25,23 +25,34 @@ def schedule(
     return Schedule(recipe, budget, horizon, cooldown)
 
 
-def test_warm_up_is_linear_and_ends_at_the_peak() -> None:
-    plan = schedule()
-    assert [plan.lr(step, 0) for step in (1, 5, 10)] == pytest.approx(
-        [1e-3 / 11, 5e-3 / 11, 10e-3 / 11]
-    )
-    assert plan.lr(11, 0) == 1e-3
-    assert plan.lr(12, 0) < 1e-3
-    assert schedule(lr_warmup=0).lr(1, 0) == 1e-3
+AT_30 = 1e-3 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 20 / 100)))
 
 
-def test_the_cosine_passes_its_middle_and_reaches_its_end() -> None:
-    plan = schedule(horizon=110)
-    assert plan.lr(1 + 60, 0) == pytest.approx(1e-3 * 0.55)
-    assert plan.lr(1 + 110, 0) == pytest.approx(1e-4)
-    assert plan.lr(1 + 500, 0) == pytest.approx(1e-4)
-    by_hand = 1e-3 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 20 / 100)))
-    assert plan.lr(1 + 30, 0) == pytest.approx(by_hand)
+@pytest.mark.parametrize(
+    ("changes", "rates"),
+    [
+        ({}, {1: 1e-3 / 11, 5: 5e-3 / 11, 10: 10e-3 / 11, 11: 1e-3}),
+        ({"lr_warmup": 0}, {1: 1e-3}),
+        ({"horizon": 110}, {31: AT_30, 61: 1e-3 * 0.55, 111: 1e-4, 501: 1e-4}),
+        ({"horizon": 110, "schedule": "linear"}, {11: 1e-3, 36: 775e-6, 111: 1e-4, 500: 1e-4}),
+        *(
+            (
+                {"schedule": "wsd", "decay_share": share},
+                {11: 1e-3, begin + 1: 1e-3, 1001: 1e-4, 5000: 1e-4}
+                | {
+                    done + 1: 1e-3 - 9e-4 * (done - begin) / (1000 - begin)
+                    for done in (begin + 1, begin + 50, 999)
+                },
+            )
+            for share, begin in ((0.1, 900), (0.2, 800), (0.5, 500))
+        ),
+        ({"horizon": 5, "schedule": "wsd"}, {11: 1e-4}),
+    ],
+    ids=str,
+)
+def test_rates_are_those_by_hand(changes: dict[str, Any], rates: dict[int, float]) -> None:
+    plan = schedule(**changes)
+    assert {step: plan.lr(step, 0) for step in rates} == pytest.approx(rates)
 
 
 def test_the_trained_steps_are_a_prefix_of_the_horizon() -> None:
@@ -62,11 +73,23 @@ def test_budgets_end_in_their_own_unit() -> None:
     assert clock.is_last(1, 2.5)
 
 
-def test_a_budget_in_seconds_that_is_its_own_horizon_decays_by_the_clock() -> None:
-    plan = schedule(10, "seconds", horizon=None)
-    assert plan.lr(50, 5.0) == pytest.approx(1e-3 * 0.55)
-    assert plan.lr(50, 11.0) == pytest.approx(1e-4)
-    assert plan.lr(5, 9.0) == pytest.approx(5e-3 / 11)
+@pytest.mark.parametrize(
+    ("changes", "rates"),
+    [
+        ({}, {(50, 5.0): 1e-3 * 0.55, (50, 11.0): 1e-4, (5, 9.0): 5e-3 / 11}),
+        ({"schedule": "linear"}, {(50, 5.0): 1e-3 * 0.55}),
+        (
+            {"schedule": "wsd", "decay_share": 0.4},
+            {(50, 5.9): 1e-3, (50, 8.0): 1e-3 * 0.55, (50, 11.0): 1e-4},
+        ),
+    ],
+    ids=str,
+)
+def test_a_budget_in_seconds_that_is_its_own_horizon_decays_by_the_clock(
+    changes: dict[str, Any], rates: dict[tuple[int, float], float]
+) -> None:
+    plan = schedule(10, "seconds", horizon=None, **changes)
+    assert {at: plan.lr(*at) for at in rates} == pytest.approx(rates)
     assert schedule(10, "seconds").lr(50, 9.0) == schedule(60).lr(50, 0)
 
 
@@ -80,44 +103,10 @@ def test_a_cooldown_ends_every_schedule_on_a_line_to_nothing() -> None:
     assert schedule(5, cooldown=5, lr_warmup=0).lr(1, 0) == pytest.approx(1e-3 * 5 / 6)
 
 
-# --- other schedules -----------------------------------------------------------------------------
-
-
-def test_a_line_falls_as_much_with_every_step() -> None:
-    plan = schedule(110, horizon=None, schedule="linear")
-    rates = [plan.lr(step, 0) for step in range(11, 112)]
-    assert rates[0] == 1e-3
-    assert rates[-1] == pytest.approx(1e-4)
-    falls = [before - after for before, after in itertools.pairwise(rates)]
-    assert falls == pytest.approx([9e-6] * 100)
-    assert plan.lr(500, 0) == pytest.approx(1e-4)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
-def test_wsd_stays_and_then_falls_in_the_last_share_of_the_horizon(share: float) -> None:
-    plan = schedule(1000, schedule="wsd", decay_share=share)
-    begin = round(1000 * (1 - share))
-    assert {plan.lr(step, 0) for step in range(11, begin + 2)} == {1e-3}
-    for done in (begin + 1, begin + 50, 999, 1000):
-        by_hand = 1e-3 - 9e-4 * (done - begin) / (1000 - begin)
-        assert plan.lr(done + 1, 0) == pytest.approx(by_hand)
-    assert plan.lr(1001, 0) == plan.lr(5000, 0) == pytest.approx(1e-4)
-
-
 def test_wsd_does_not_fall_before_it_has_risen() -> None:
     plan = schedule(100, horizon=None, schedule="wsd", decay_share=1.0, lr_warmup=40)
     line = schedule(100, horizon=None, schedule="linear", lr_warmup=40)
     assert [plan.lr(s, 0) for s in range(1, 120)] == [line.lr(s, 0) for s in range(1, 120)]
-    assert schedule(horizon=5, schedule="wsd").lr(11, 0) == pytest.approx(1e-4)
-
-
-def test_wsd_by_the_clock() -> None:
-    plan = schedule(10, "seconds", horizon=None, schedule="wsd", decay_share=0.4)
-    assert plan.lr(50, 5.9) == 1e-3
-    assert plan.lr(50, 8.0) == pytest.approx(1e-3 * 0.55)
-    assert plan.lr(50, 11.0) == pytest.approx(1e-4)
-    straight = schedule(10, "seconds", horizon=None, schedule="linear")
-    assert straight.lr(50, 5.0) == pytest.approx(1e-3 * 0.55)
 
 
 @needs_megatron
