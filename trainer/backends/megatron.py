@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
-from trainer.backends.products import check_capability, check_shapes
+from trainer.backends.products import check_fp8
 from trainer.spec import Config
 
 WORKING = "megatron-core 0.16.1 with transformer-engine 2.11"
@@ -69,9 +69,8 @@ class MegatronBackend:
                     "precision fp8 needs TransformerEngine, which is not installed; install"
                     " transformer-engine[pytorch], or choose bf16"
                 )
-            check_capability(torch.cuda.get_device_capability(device))
             # If seq_len is a multiple of 16, a shorter sequence in evaluation can be padded to one.
-            check_shapes(config)
+            check_fp8(config, torch.cuda.get_device_capability(device))
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
         """See :class:`trainer.backends.Backend`.

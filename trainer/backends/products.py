@@ -77,14 +77,19 @@ MULTIPLE = 16
 """Every dimension of an fp8 matrix product is a multiple of this: cuBLASLt needs 16-byte rows."""
 
 
-def check_shapes(config: Config) -> None:
-    """Check that kernels support the fp8 products of the config's sizes.
+def check_fp8(config: Config, capability: tuple[int, int]) -> None:
+    """Check that a GPU of this compute capability has fp8 products of the config's sizes.
 
     That includes the heads of keys and values, and the tokens of a step, over which a weight's
     gradient sums.
 
-    :raises SpecError: if one does not fit; it names the size.
+    :raises SpecError: if it has not, or a size does not fit; it names the size.
     """
+    if capability < CAPABILITY:
+        raise SpecError(
+            f"precision fp8 needs compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or"
+            f" newer and this GPU has {capability[0]}.{capability[1]}; choose bf16"
+        )
     head_dim = config.d_model // config.n_head
     sizes = {
         "d_model": config.d_model,
@@ -98,15 +103,6 @@ def check_shapes(config: Config) -> None:
                 f"precision fp8 needs sizes that are multiples of {MULTIPLE}, and {name} is"
                 f" {size}; change it or choose bf16"
             )
-
-
-def check_capability(capability: tuple[int, int]) -> None:
-    """:raises SpecError: if a GPU of this compute capability has no fp8 products."""
-    if capability < CAPABILITY:
-        raise SpecError(
-            f"precision fp8 needs compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or"
-            f" newer and this GPU has {capability[0]}.{capability[1]}; choose bf16"
-        )
 
 
 def float8_linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:

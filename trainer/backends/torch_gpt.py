@@ -38,7 +38,7 @@ from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.fused import FusedBlock, normed
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import FusedHead, Head
-from trainer.backends.products import check_capability, check_shapes
+from trainer.backends.products import check_fp8
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
@@ -74,8 +74,7 @@ class TorchBackend:
         if config.precision == "fp8":
             if device.type != "cuda":
                 raise SpecError(f"precision fp8 needs a GPU, not {device}; choose bf16 or fp32")
-            check_capability(torch.cuda.get_device_capability(device))
-            check_shapes(config)
+            check_fp8(config, torch.cuda.get_device_capability(device))
         if self._compile:
             check_compiler(device)
 

@@ -45,13 +45,7 @@ def start(device: str) -> bool:
     :raises DriverFailed: with the code and its fix.
     :raises MachineryError: if the driver starts and torch does not.
     """
-    is_unified = _start_driver(int(device.partition(":")[2] or 0))
-    if "torch" in sys.modules:
-        _start_torch(device)
-    return is_unified
-
-
-def _start_driver(ordinal: int) -> bool:
+    ordinal = int(device.partition(":")[2] or 0)
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -61,13 +55,14 @@ def _start_driver(ordinal: int) -> bool:
             None,
         ) from error
     _call(library, "cuInit", 0)
-    handle, integrated = ctypes.c_int(), ctypes.c_int()
-    count = ctypes.c_int()
+    handle, integrated, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _call(library, "cuDeviceGetCount", ctypes.byref(count))
     if count.value == 0:
         raise _failed("cuDeviceGetCount", NO_DEVICE)
     _call(library, "cuDeviceGet", ctypes.byref(handle), ordinal)
     _call(library, "cuDeviceGetAttribute", ctypes.byref(integrated), _INTEGRATED, handle)
+    if "torch" in sys.modules:
+        _start_torch(device)
     return bool(integrated.value)
 
 

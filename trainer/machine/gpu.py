@@ -106,9 +106,11 @@ def gpu_count() -> int:
 # --- in a process of its own ---------------------------------------------------------------
 
 
-def _memory(device: str) -> GpuMemory:
+def _answer(device: str | None = None) -> GpuMemory | GpuCount:
     import torch  # noqa: PLC0415 (the caller needs only the types)
 
+    if device is None:
+        return GpuCount(count=torch.cuda.device_count())
     properties = torch.cuda.get_device_properties(device)
     is_unified = bool(getattr(properties, "is_integrated", False))
     free_bytes = None if is_unified else torch.cuda.mem_get_info(device)[0]
@@ -119,15 +121,9 @@ def _memory(device: str) -> GpuMemory:
     )
 
 
-def _count() -> GpuCount:
-    import torch  # noqa: PLC0415 (as above)
-
-    return GpuCount(count=torch.cuda.device_count())
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print the memory of the given device as JSON, or without a device the number of GPUs."""
-    return reply(lambda: _memory(*arguments) if arguments else _count())
+    return reply(lambda: _answer(*arguments))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Checkpoints:
         self, model: nn.Module, spec: TrialSpec, visit: Callable[[int, int], None]
     ) -> None:
         self._spec, self._visit = spec, visit
-        self._last = spec.budget.steps(spec.config.tokens_per_step)
+        self._last = spec.steps
         asked = [Checkpoint(average=spec.average), *spec.checkpoints]
         keys = [key for checkpoint in asked if (key := self._key(checkpoint)) is not None]
         self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}

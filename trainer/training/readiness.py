@@ -7,10 +7,11 @@ import torch.
 
 import sys
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import cast
 
-from autoresearch.errors import AutoresearchError, MachineryError, SpecError
+from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen
+from trainer.isolation.outcome import TrialError
 from trainer.machine.gpu import NoAnswer, ask, reply
 from trainer.spec import BackendName, Config
 
@@ -22,9 +23,8 @@ seconds."""
 class Readiness(Frozen):
     """Whether a config can be trained."""
 
-    refusal: str | None = None
-    """The reason why it cannot, in a sentence."""
-    at_fault: Literal["spec", "machinery"] = "spec"
+    refusal: TrialError | None = None
+    """The error of every trial, if it cannot."""
 
 
 def check_trainable(
@@ -63,8 +63,7 @@ def check_elsewhere(config: Config, backend: BackendName, device: str, *, compil
             f"whether {backend} can train on {device} is unknown ({why}); see: autoresearch doctor"
         ) from why
     if answer.refusal is not None:
-        error = SpecError if answer.at_fault == "spec" else MachineryError
-        raise error(answer.refusal)
+        raise answer.refusal.as_exception()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,10 +75,8 @@ def _readiness(config: str, backend: str, device: str, compile: str) -> Readines
     name = cast(BackendName, backend)
     try:
         check_here(Config.model_validate_json(config), name, device, compile=compile == "compile")
-    except SpecError as error:
-        return Readiness(refusal=str(error))
     except AutoresearchError as error:
-        return Readiness(refusal=str(error), at_fault="machinery")
+        return Readiness(refusal=TrialError.of(error))
     return Readiness()
 
 

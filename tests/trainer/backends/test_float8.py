@@ -8,7 +8,7 @@ from torch.nn import functional
 from autoresearch.errors import SpecError
 from tests.support.configs import config
 from tests.support.gpts import build
-from trainer.backends.products import check_capability, check_shapes, float8_linear
+from trainer.backends.products import check_fp8, float8_linear
 
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 16, "batch_size": 4}
 
@@ -79,24 +79,28 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
     assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.02)
 
 
-def test_what_no_kernel_takes_is_refused() -> None:
-    check_capability((8, 9))
-    check_capability((12, 1))
-    with pytest.raises(SpecError):
-        check_capability((8, 0))
-    check_shapes(config(**SHAPE, precision="fp8"))
-    with pytest.raises(SpecError, match="d_ff"):
-        check_shapes(config(**{**SHAPE, "d_ff": 40}, precision="fp8"))
-    grouped = {**SHAPE, "n_head": 4, "n_kv_head": 1}
-    with pytest.raises(SpecError, match="n_kv_head"):
-        check_shapes(config(**grouped, precision="fp8"))
+@pytest.mark.parametrize(
+    ("changes", "capability", "named"),
+    [
+        ({}, (8, 0), "8.0"),
+        ({"d_ff": 40}, (8, 9), "d_ff"),
+        ({"n_head": 4, "n_kv_head": 1}, (8, 9), "n_kv_head"),
+    ],
+)
+def test_what_no_kernel_takes_is_refused(
+    changes: dict[str, int], capability: tuple[int, int], named: str
+) -> None:
+    for fits in ((8, 9), (12, 1)):
+        check_fp8(config(**SHAPE, precision="fp8"), fits)
+    with pytest.raises(SpecError, match=named):
+        check_fp8(config(**{**SHAPE, **changes}, precision="fp8"), capability)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpus_product_is_the_cpus() -> None:
     device = torch.device("cuda")
-    check_capability(torch.cuda.get_device_capability(device))
+    check_fp8(config(**SHAPE), torch.cuda.get_device_capability(device))
     x_NI, weight_OI = operands()
     on_gpu = float8_linear(x_NI.to(device), weight_OI.to(device))
     torch.testing.assert_close(on_gpu.cpu(), float8_linear(x_NI, weight_OI), rtol=0.02, atol=0.01)
