@@ -122,7 +122,7 @@ class CampaignView:
         """
         from trajectory.report import svg  # noqa: PLC0415 (loads Matplotlib)
         from trajectory.report.canvas import style  # noqa: PLC0415
-        from trajectory.report.figures.registry import figures_of  # noqa: PLC0415
+        from trajectory.report.report import figures_of  # noqa: PLC0415
 
         figures = {figure.name: figure for figure in figures_of(self.findings())}
         chosen = figures.get(name)

@@ -24,14 +24,30 @@ from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
 from trajectory.report import svg, wording
 from trajectory.report.canvas import Picture, style
+from trajectory.report.figures.coverage import coverage
 from trajectory.report.figures.figure import SECTIONS, WHO, Figure
-from trajectory.report.figures.registry import figures_of
+from trajectory.report.figures.knob_effects import knob_effects
+from trajectory.report.figures.learning_curves import learning_curves
+from trajectory.report.figures.long_runs import long_runs, rank_fidelity
+from trajectory.report.figures.progress import progress
+from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import Iteration
 from trajectory.report.proposers import Proposers
 from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
 from trajectory.statistics.intervals import RunNoise
+
+FIGURES: tuple[Callable[[Findings], Figure | None], ...] = (
+    *(progress, knob_effects, coverage, learning_curves),
+    *(long_runs, rank_fidelity, time_and_energy),
+)
+"""The report's figures, in the page's order."""
+
+
+def figures_of(found: Findings) -> tuple[Figure, ...]:
+    """Return the figures that the page mentions, whether or not they have data to draw yet."""
+    return tuple(figure for make in FIGURES if (figure := make(found)) is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,150 @@ claims favor whatever was lucky. With common seeds, the interval is Student's t 
 by seed; otherwise the two means vary independently. It holds for the scored text, not for others.
 """
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
+from autoresearch.errors import CampaignError
+from autoresearch.files import read_given
+from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.plain_text import plain
-from autoresearch.values import Finite, Frozen, PositiveInt
+from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
+from autoresearch.words import changes_text
+from trainer.spec import TrialFailed, TrialOk, difference
+from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, LEVEL
-from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT
-from trajectory.report.compared_campaign import ComparedCampaign, Found
+from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
+from trajectory.reading import Results
+from trajectory.report.wording import cut
+from trajectory.rows import ConfirmedRow, ConfirmRow, EvaluationProtocol, IterationRow, Row
 from trajectory.statistics.population import Posterior
 
-_LONGEST = 120
+_PROTOCOL = {*EvaluationProtocol.model_fields, "train_tokens"} - {"reference", "seed"}
+"""Fields of the first row that decide what a score means, beside the text, script and measure. The
+reference and the seed decide what is searched."""
+_NO_SETTINGS = {
+    *("kind", "schema_", "id", "created_at", "sandbox", "corpus", "script", "measure"),
+    *("menu_name", "menu_sha256", "menu_toml", "versions", "hardware"),
+}
+
+
+class Found(Frozen):
+    """Hold the findings of one campaign."""
+
+    directory: str
+    campaign_id: str
+    menu: str
+    iterations: NonNegativeInt
+    kept: NonNegativeInt
+    best: str
+    """Changes of its best config from its baseline."""
+    claimed: str
+    """Estimated difference of the best config from the baseline, by the search's own runs."""
+    confirmed: str
+    """Result of its latest confirmation."""
+
+
+class ComparedCampaign(Results):
+    """A campaign's results, as far as a comparison needs them."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read the journal.
+
+        :raises JournalError: if it is damaged.
+        :raises CampaignError: if it has no first row.
+        """
+        self.directory, self.kept = directory, 0
+        super().__init__(directory / JOURNAL_FILE)
+        row = self.campaign()
+        if row is None:
+            raise CampaignError(f"{directory} has no first row yet; compare it once it has begun")
+        self.row = row
+        self.confirmed = next((row.found for row in self.newest(ConfirmedRow, 1)), None)
+
+    def add(self, row: Row) -> None:
+        """See :meth:`Results.add`."""
+        self.kept += isinstance(row, IterationRow) and row.decision.action == "keep"
+        super().add(row)
+
+    def found(self) -> Found:
+        """Return what the campaign found."""
+        baseline = self.evidence.configs.get(self.evidence.baseline_hash or "")
+        measure, best = self.row.measured_in, next(iter(ranking.top(self.evidence, 1)), None)
+        claimed = "nothing"
+        if best is not None and best.delta_vs_baseline is not None:
+            claimed = f"{measure.signed(best.delta_vs_baseline)} {measure.short}"
+            if best.delta_lo is not None and best.delta_hi is not None:
+                claimed += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
+        changed = difference(best.config, baseline.config) if best and baseline else {}
+        return Found(
+            directory=str(self.directory),
+            campaign_id=self.row.id,
+            menu=self.row.menu_name,
+            iterations=self.evidence.iterations,
+            kept=self.kept,
+            best=plain(changes_text(changed)) or "the baseline",
+            claimed=claimed,
+            confirmed=self.confirmed.headline if self.confirmed else "nothing is confirmed yet",
+        )
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the facts that decide what a score means."""
+        row = self.row
+        facts = {"measure": f"{row.measured_in.unit}, {row.measured_in.better}"}
+        if text := row.corpus:
+            facts |= {"held-out text": text.heldout_sha256, "corpus": text.sha256}
+            facts |= {"tokenizer": text.tokenizer}
+        if row.script:
+            facts |= {"script": row.script.sha256, "command": " ".join(row.script.command)}
+            facts |= {"check": " ".join(row.script.check)} if row.script.check else {}
+        return facts | {name: value for name, value in row if name in _PROTOCOL}
+
+    def settings(self) -> dict[str, Any]:
+        """Return the other settings."""
+        own = {name: value for name, value in self.row if name not in _NO_SETTINGS | _PROTOCOL}
+        path = self.directory / SETTINGS_FILE
+        try:
+            kept = tomllib.loads(read_given(path).decode()) if path.exists() else {}
+        except (OSError, ValueError) as error:
+            raise CampaignError(f"{path} cannot be read ({error}); restore or remove it") from error
+        known = {*_PROTOCOL, "menu", "corpus", "tokenizer", *own}
+        return own | {name: value for name, value in kept.items() if name not in known}
+
+    def menu(self) -> dict[str, Any]:
+        """Return the parts of a menu by name, such as ``knobs.lr`` or ``constants.d_model``."""
+        try:
+            menu = tomllib.loads(self.row.menu_toml)
+        except ValueError as error:
+            raise CampaignError(f"{self.row.id}'s menu is not TOML ({error})") from error
+        parts: dict[str, Any] = {}
+        for name, value in menu.items():
+            if isinstance(value, dict) and name not in {"trainer", "campaign"}:
+                parts |= {f"{name}.{inner}": _without_doc(one) for inner, one in value.items()}
+            elif name not in {"name", "doc", "campaign"}:
+                parts[name] = _without_doc(value)
+        return parts
+
+    def fresh_scores(self, found: Confirmed, text: str) -> dict[int, float]:
+        """Return the objective of the confirmed winner by seed, on the text with this SHA-256, or
+        on the search's own text if it is empty."""
+        scores = {}
+        for trial in (row.trial for row in reversed(self.newest(ConfirmRow))):
+            result, of = trial.result, (trial.config_hash, trial.seed in found.seeds)
+            if of == (found.chosen.config_hash, True) and not isinstance(result, TrialFailed):
+                texts = result.texts if isinstance(result, TrialOk) else ()
+                on = {"": result.objective, **{one.sha256: one.val_bpb for one in texts}}
+                if text in on:
+                    scores[trial.seed] = on[text]
+        return scores
+
+
+def _without_doc(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_doc(one) for one in value]
+    return {k: v for k, v in value.items() if k != "doc"} if isinstance(value, dict) else value
 
 
 class Differs(Frozen):
@@ -80,9 +211,7 @@ def compare_campaigns(a: Path, b: Path) -> Versus:
     """
     left, right = ComparedCampaign(a), ComparedCampaign(b)
     protocol = _differences(left.protocol(), right.protocol())
-    machine = _differences(
-        {**left.row.hardware, **left.row.versions}, {**right.row.hardware, **right.row.versions}
-    )
+    machines = [{**one.row.hardware, **one.row.versions} for one in (left, right)]
     why_not = tuple(f"{one.name} differs" for one in protocol)
     if left.row.budget.unit == "seconds" and left.row.hardware != right.row.hardware:
         why_not += ("the budget is in seconds and the hardware differs",)
@@ -93,7 +222,7 @@ def compare_campaigns(a: Path, b: Path) -> Versus:
         protocol=protocol,
         settings=_differences(left.settings(), right.settings()),
         menu=_differences(left.menu(), right.menu()),
-        machine=machine,
+        machine=_differences(*machines),
         comparable=not why_not,
         why_not=why_not,
         gap=gap,
@@ -114,10 +243,8 @@ def _shown(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        text = ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
-    else:
-        text = plain(str(value))
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        return cut(", ".join(f"{name} {_shown(one)}" for name, one in value.items()), 120)
+    return cut(plain(str(value)), 120)
 
 
 def _gap(a: ComparedCampaign, b: ComparedCampaign) -> Gap | None:
@@ -126,16 +253,14 @@ def _gap(a: ComparedCampaign, b: ComparedCampaign) -> Gap | None:
         return None
     theirs = {text.sha256 for text in b.confirmed.texts}
     text = next((one for one in a.confirmed.texts if one.sha256 in theirs), None)
-    ours, others = (one.fresh_scores(text.sha256 if text else "") for one in (a, b))
+    sha256 = text.sha256 if text else ""
+    ours, others = a.fresh_scores(a.confirmed, sha256), b.fresh_scores(b.confirmed, sha256)
     common = sorted(ours.keys() & others.keys())
     if min(len(ours), len(others)) < FEWEST_SEEDS:
         return None
-    paired = len(common) >= FEWEST_SEEDS
-    samples = (
-        [[ours[s] - others[s] for s in common]]
-        if paired
-        else [[*ours.values()], [*others.values()]]
-    )
+    samples = [[*ours.values()], [*others.values()]]
+    if paired := len(common) >= FEWEST_SEEDS:
+        samples = [[ours[s] - others[s] for s in common]]
     delta = fmean(samples[0]) - (0.0 if paired else fmean(samples[1]))
     parts = tuple((variance(one) / len(one), len(one) - 1.0) for one in samples)
     analyses = 1 + max(a.confirmed.earlier_analyses, b.confirmed.earlier_analyses)
@@ -157,9 +282,7 @@ def _conclusion(
     if why_not:
         return f"their numbers may not be compared: {', '.join(why_not)}"
     if gap is None:
-        lacking = [str(one.directory) for one in (a, b) if one.confirmed is None]
-        if lacking:
-            which = " and ".join(lacking)
+        if which := " and ".join(str(one.directory) for one in (a, b) if one.confirmed is None):
             return (
                 "their scores may be compared, but only confirmed ones should be; run autoresearch "
                 f"confirm --campaign for {which}"

@@ -39,10 +39,9 @@ from trainer.spec import CurvePoint, Measure
 from trajectory.report.canvas import PALETTE
 from trajectory.report.figures.figure import SECTIONS
 from trajectory.report.figures.progress_points import MAX_LINKED
-from trajectory.report.figures.registry import figures_of
 from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
-from trajectory.report.report import _replace_all, render, write_report
+from trajectory.report.report import _replace_all, figures_of, render, write_report
 from trajectory.report.wording import shown, signed
 from trajectory.rows import Row
 
@@ -317,7 +316,7 @@ def test_each_of_the_best_names_what_differs_from_the_first(night: CampaignView)
     assert named[0] == {name for name, value in first.items() if value != baseline[name]}
 
 
-def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
+def test_the_page_and_the_files_have_the_same_figures(tmp_path: Path) -> None:
     found = findings(tmp_path, stress_rows(simulated(60)), curve)
     names = [figure.name for figure in figures_of(found)]
     assert len(names) == 7

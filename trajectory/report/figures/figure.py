@@ -44,7 +44,7 @@ class Figure:
     name: str
     """The name of its files, and its anchor in the page."""
     section: Section
-    """The section that shows it; within a section, figures follow the registry's order."""
+    """The section that shows it; within a section, figures follow the report's order."""
     caption: str
     """Explanation of how to read it, in plain text, naming only colors that both color schemes
     have."""

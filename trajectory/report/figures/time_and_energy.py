@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -116,12 +117,16 @@ def usage_of(found: Findings) -> Usage:
     metered += [row.energy_wh for row in ledger.fresh]
     known = [value for value in metered if value is not None]
     energy_wh = sum(known) if known else None
+    elapsed_s = 0.0
+    with suppress(ValueError, TypeError):  # only in an edited journal
+        began = datetime.fromisoformat(ledger.campaign.created_at)
+        elapsed_s = max(0.0, (datetime.fromisoformat(ledger.last_at) - began).total_seconds())
     return Usage(
         total=total,
         active_s=ledger.active_s["search"] if ledger.lane_use.lanes else total.total,
         long_runs_s=ledger.active_s["stress"],
         fresh_runs_s=ledger.active_s["fresh"],
-        elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
+        elapsed_s=elapsed_s,
         energy_wh=energy_wh,
         unmetered=sum(
             iteration.energy_wh is None and iteration.outcome != "refused"
@@ -190,16 +195,6 @@ def _bars(iterations: Sequence[Iteration]) -> list[Bar]:
         metered = [one.energy_wh for one in group if one.energy_wh is not None]
         bars.append(Bar(group[0].iter, group[-1].iter, spent, fmean(metered) if metered else None))
     return bars
-
-
-def _seconds(began: str, ended: str) -> float:
-    """Return the seconds between two times in ISO 8601; 0 if one is not a time, as in imported
-    rows."""
-    try:
-        span = datetime.fromisoformat(ended) - datetime.fromisoformat(began)
-    except (ValueError, TypeError):
-        return 0.0
-    return max(0.0, span.total_seconds())
 
 
 def _draw_seconds(axes: Axes, bars: Sequence[Bar]) -> None:
