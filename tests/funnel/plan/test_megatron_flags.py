@@ -95,22 +95,6 @@ def test_every_flag_is_one_that_megatron_lm_has(
         assert not choices or set(values) <= set(choices), (name, values)
 
 
-def test_a_llama_is_told_apart_from_a_gpt() -> None:
-    llama, gpt = words_of(load_target("llama-7b")), words_of(gpt3_like())
-    for switch in ("--swiglu", "--group-query-attention", "--untie-embeddings-and-output-weights"):
-        assert switch in llama
-        assert switch not in gpt
-    assert value(llama, "--normalization") == "RMSNorm"
-    assert value(gpt, "--normalization") == "LayerNorm"
-    assert value(llama, "--position-embedding-type") == "rope"
-    assert "--rotary-base" not in gpt
-    # Megatron-Core raises an error if GELU is fused with a missing bias.
-    assert "--no-bias-gelu-fusion" in gpt
-    assert "--no-bias-gelu-fusion" not in llama
-    assert value(llama, "--ffn-hidden-size") == "14336"
-    assert value(llama, "--num-query-groups") == "8"
-
-
 @pytest.mark.parametrize(("lr_rule", "of_the_blocks"), [("mup", 32), ("sqrt_width", 1)])
 def test_the_recipe_is_in_the_flags(lr_rule: WidthRule, of_the_blocks: float) -> None:
     recipe: dict[str, Any] = {
@@ -129,56 +113,86 @@ def test_the_recipe_is_in_the_flags(lr_rule: WidthRule, of_the_blocks: float) ->
         assert float(value(words, name)) == pytest.approx(wanted), name
 
 
-def test_initial_weights_are_the_proxies_carried_by_the_rule() -> None:
+LLAMA, GPT = load_target("llama-7b"), gpt3_like()
+TIED = f"{0.18 / math.sqrt(128):.8g}"
+"""Initial standard deviation of tied tables, 0.18 over the root of the proxy's width."""
+
+
+def like(**changes: Any) -> TargetArchitecture:
+    return LLAMA.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("target", "recipe", "wanted", "absent"),
+    [
+        (
+            LLAMA,
+            {},
+            "--swiglu --group-query-attention --num-query-groups 8 --normalization RMSNorm "
+            "--untie-embeddings-and-output-weights --position-embedding-type rope --use-mup "
+            "--ffn-hidden-size 14336 --bf16 --sequence-parallel --lr-decay-style cosine",
+            "--no-bias-gelu-fusion --fp8-format --qk-layernorm --squared-relu "
+            "--recompute-granularity --lr-wsd-decay-iters",
+        ),
+        (
+            GPT,
+            {},
+            # Megatron-Core raises an error if GELU is fused with a missing bias.
+            "--normalization LayerNorm --no-bias-gelu-fusion",
+            "--swiglu --group-query-attention --untie-embeddings-and-output-weights --rotary-base",
+        ),
+        (LLAMA, {"precision": "fp32"}, "--bf16", "--fp8-format"),
+        (LLAMA, {"precision": "fp8"}, "--fp8-format hybrid --fp8-amax-history-len 16", ""),
+        (LLAMA, {"layout": LAYOUTS[0]}, "", "--sequence-parallel --recompute-granularity"),
+        (LLAMA, {"layout": LAYOUTS[1]}, "--recompute-granularity full", ""),
+        (LLAMA, {"schedule": "linear"}, "--lr-decay-style linear", "--lr-wsd-decay-iters"),
+        (LLAMA, {"schedule": "wsd"}, "--lr-decay-style WSD --lr-wsd-decay-style linear", ""),
+        (
+            LLAMA,
+            {"d_model": 256, "n_head": 4},
+            "--use-mup --mup-base-hidden-size 256 --mup-base-head-dim 64",
+            "",
+        ),
+        (LLAMA, {"lr_rule": "sqrt_width"}, f"--embedding-init-method-std {TIED}", "--use-mup"),
+        (LLAMA, {}, f"--init-method-std 0.02 --embedding-init-method-std {TIED}", ""),
+        (
+            LLAMA,
+            {"mup_base_width": 64},
+            "--mup-base-hidden-size 64 --embedding-init-method-std 0.02",
+            "",
+        ),
+        (LLAMA, {"init_scale": 0.5}, "--init-method-std 0.01", ""),
+        (like(qk_norm=True, rope_base=5e5), {}, "--qk-layernorm --rotary-base 500000", ""),
+        (
+            like(activation="relu2", ffn_ratio=5.25),
+            {},
+            "--squared-relu --no-bias-gelu-fusion",
+            "--swiglu",
+        ),
+    ],
+    ids=str,
+)
+def test_the_flags_of_a_recipe(
+    target: TargetArchitecture, recipe: dict[str, Any], wanted: str, absent: str
+) -> None:
+    words = words_of(target, **recipe)
+    seen = dict(options(words))
+    assert seen.keys() <= known_options().keys()
+    for name, values in options(wanted.split()) if wanted else ():
+        assert seen[name] == values
+    assert not seen.keys() & set(absent.split())
+
+
+def test_constants_of_the_initial_weights_are_the_proxies() -> None:
     assert megatron_flags.INIT_STD == torch_gpt.INIT_STD
     assert megatron_flags.MAX_LOGIT_STD == torch_gpt.MAX_LOGIT_STD
     assert megatron_flags.MAX_TIED_LOGIT_STD == torch_gpt.MAX_TIED_LOGIT_STD
-    tied = 0.18 / math.sqrt(128)
-    for rule in ("mup", "sqrt_width"):
-        words = words_of(load_target("llama-7b"), lr_rule=rule)
-        assert float(value(words, "--init-method-std")) == torch_gpt.INIT_STD
-        assert float(value(words, "--embedding-init-method-std")) == pytest.approx(tied, rel=1e-6)
 
 
-def test_the_maximal_update_rule_is_left_to_megatron_lm_with_the_proxy_as_its_base() -> None:
-    words = words_of(load_target("llama-7b"), d_model=256, n_head=4)
-    assert "--use-mup" in words
-    assert value(words, "--mup-base-hidden-size") == "256"
-    assert value(words, "--mup-base-head-dim") == "64"
-    assert "--use-mup" not in words_of(load_target("llama-7b"), lr_rule="sqrt_width")
-    own = words_of(load_target("llama-7b"), mup_base_width=64)
-    assert value(own, "--mup-base-hidden-size") == "64"
-    assert float(value(own, "--embedding-init-method-std")) == pytest.approx(0.02)
-
-
-def test_precision_and_layout() -> None:
-    target = load_target("llama-7b")
-    bf16, fp8 = words_of(target, precision="fp32"), words_of(target, precision="fp8")
-    assert "--bf16" in bf16
-    assert "--fp8-format" not in bf16
-    assert value(fp8, "--fp8-format") == "hybrid"
-    assert value(fp8, "--fp8-amax-history-len") == "16"
-    assert "--sequence-parallel" in bf16
-    single, full = (words_of(target, layout=layout) for layout in LAYOUTS)
-    assert "--sequence-parallel" not in single
-    assert value(full, "--recompute-granularity") == "full"
-    assert "--recompute-granularity" not in single
-
-
-@pytest.mark.parametrize("form", ["cosine", "linear", "wsd"])
-def test_the_schedule_s_form_is_in_the_flags(form: str) -> None:
-    words = words_of(load_target("llama-7b"), schedule=form, decay_share=0.25)
-    style = value(words, "--lr-decay-style")
-    known = known_options()
-    assert style in known["--lr-decay-style"][1]
+def test_the_fall_of_wsd_is_a_share_of_the_steps() -> None:
+    words = words_of(LLAMA, schedule="wsd", decay_share=0.25)
     steps = int(value(words, "--train-iters"))
-    if form == "wsd":
-        assert style == "WSD"
-        assert value(words, "--lr-wsd-decay-style") == "linear"
-        assert value(words, "--lr-wsd-decay-iters") == str(round(0.25 * steps))
-    else:
-        assert style == form
-        assert "--lr-wsd-decay-iters" not in words
+    assert value(words, "--lr-wsd-decay-iters") == str(round(0.25 * steps))
 
 
 def test_a_fall_never_begins_inside_the_warm_up() -> None:
@@ -188,20 +202,6 @@ def test_a_fall_never_begins_inside_the_warm_up() -> None:
         for name in ("--train-iters", "--lr-warmup-iters", "--lr-wsd-decay-iters")
     )
     assert fall == steps - warmup < steps
-
-
-def test_parts_of_the_target_are_in_the_flags() -> None:
-    llama = load_target("llama-7b")
-    normed = words_of(llama.model_copy(update={"qk_norm": True, "rope_base": 500_000.0}))
-    assert "--qk-layernorm" in normed
-    assert value(normed, "--rotary-base") == "500000"
-    squared = words_of(llama.model_copy(update={"activation": "relu2", "ffn_ratio": 5.25}))
-    assert {"--squared-relu", "--no-bias-gelu-fusion"} <= set(squared)
-    assert "--swiglu" not in squared
-    for words in (normed, squared):
-        assert {name for name, _ in options(words)} <= known_options().keys()
-    assert float(value(words_of(llama, init_scale=0.5), "--init-method-std")) == 0.01
-    assert not {"--qk-layernorm", "--squared-relu"} & set(words_of(llama))
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,20 @@ def test_the_shipped_shapes_have_the_published_parameters(
     assert target.tokens == 20 * total
 
 
-@pytest.mark.parametrize("params", [6_790_000_000, 7_190_000_000])
-def test_three_percent_either_way_are_allowed(params: int) -> None:
-    toml = TOML.replace("7_000_000_000", str(params))
-    assert parse_target(f"{toml}\ntoken_budget = 2_000_000\n", "own.toml").tokens == 2_000_000
+def test_three_percent_either_way_are_allowed() -> None:
+    for params in ("6_790_000_000", "7_190_000_000"):
+        toml = TOML.replace("7_000_000_000", params)
+        assert parse_target(f"{toml}\ntoken_budget = 2_000_000\n", "own").tokens == 2_000_000
 
 
 @pytest.mark.parametrize(
     ("old", "new", "clause"),
     [
+        (
+            "n_head = 32\nn_kv_head = 8\nhead_dim = 128",
+            "n_head = 4096\nn_kv_head = 8\nhead_dim = 1",
+            "even head_dim",
+        ),
         ("7_000_000_000", "6_770_000_000", "3% is allowed"),
         ("7_000_000_000", "7_200_000_000", "3% is allowed"),
         ("n_kv_head = 8", "n_kv_head = 32", "7,784,894,464"),
@@ -78,12 +83,6 @@ def test_a_bad_target_is_refused_in_one_sentence(old: str, new: str, clause: str
         parse_target(TOML.replace(old, new, 1), "own.toml")
     assert clause in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_odd_heads_cannot_rotate() -> None:
-    toml = TOML.replace("head_dim = 128", "head_dim = 1").replace("n_head = 32", "n_head = 4096", 1)
-    with pytest.raises(TargetError, match="head_dim"):
-        parse_target(toml, "own.toml")
 
 
 def test_a_missing_target_is_named_with_the_near_one(tmp_path: Path) -> None:

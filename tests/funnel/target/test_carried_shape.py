@@ -160,12 +160,8 @@ def test_numbers_of_a_larger_winner_are_left_behind() -> None:
     told = {ratio.name: ratio.how for ratio in shape.ratios if not ratio.is_carried}
     assert told
     assert all("may have won by size" in how for how in told.values())
-
-
-def test_a_kind_that_the_target_has_already_is_said_to_be_there() -> None:
-    menu = load_menu("cpu-tiny")
-    winner = menu.apply(menu.baseline, {"positions": "rotary"})
-    shape = carry(winner, load_target("llama-7b"), menu.baseline)
-    assert [(r.name, r.is_carried, r.how) for r in shape.ratios] == [
-        ("positions", False, "the target has it already")
-    ]
+    # The target of another menu's winner may have its kind already.
+    (kind,) = carry(winner, load_target("llama-7b"), menu.baseline).ratios[-1:]
+    assert (kind.name, kind.is_carried, kind.how) == (
+        "positions", False, "the target has it already",
+    )  # fmt: skip
