@@ -125,9 +125,13 @@ class ScalingFit(Frozen):
         shape = (-1, *([1] * n.ndim))
         mean = floor.reshape(shape) + a.reshape(shape) * n ** -alpha.reshape(shape)
         mean = mean + b.reshape(shape) * d ** -beta.reshape(shape)
+        count = len(self.replicates)
+        luck = np.random.default_rng(1).standard_normal(count)
+        # Few backtests determine the drift, so normal tails would be too narrow.
+        drift = np.random.default_rng(2).standard_t(max(3, self.backtests), count)
         loss: Array = mean * np.exp(
-            self._luck.reshape(shape) * self.scatter
-            + self._drift.reshape(shape) * self.drift_per_doubling * self.doublings(n, d)
+            luck.reshape(shape) * self.scatter
+            + drift.reshape(shape) * self.drift_per_doubling * self.doublings(n, d)
         )
         return loss
 
@@ -154,16 +158,6 @@ class ScalingFit(Frozen):
     def _columns(self) -> Array:
         laws = [(law.floor, law.a, law.alpha, law.b, law.beta) for law in self.replicates]
         return np.array(laws).T
-
-    @cached_property
-    def _luck(self) -> Array:
-        return np.random.default_rng(1).standard_normal(len(self.replicates))
-
-    @cached_property
-    def _drift(self) -> Array:
-        # Few backtests determine the drift, so normal tails would be too narrow.
-        freedom = max(3, self.backtests)
-        return np.random.default_rng(2).standard_t(freedom, len(self.replicates))
 
 
 def fit_scaling_law(

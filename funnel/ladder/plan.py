@@ -231,9 +231,6 @@ class Planner:
     def _tokens(self, params: float) -> int:
         return round(self.asked.tokens_per_param * params)
 
-    def _is_small(self, rung: int) -> bool:
-        return rung <= self.asked.rungs - SINGLE_SEED_RUNGS
-
     def _run(self, recipe: Recipe, rung: int, shape: Config, tokens: int) -> LadderRun:
         source = self.candidates.winner if recipe == "winner" else self.candidates.baseline
         tokens = max(tokens, LEAST_STEPS * shape.seq_len)
@@ -254,7 +251,7 @@ class Planner:
             length=tokens,
             steps=carried.steps,
             config=config,
-            seeds=self.seeds if self._is_small(rung) else self.seeds[:1],
+            seeds=self.seeds if rung <= self.asked.rungs - SINGLE_SEED_RUNGS else self.seeds[:1],
             expected_s=self.pace.run_s(config, carried.steps),
         )
 

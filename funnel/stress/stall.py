@@ -62,9 +62,9 @@ def find_stall(curve: Curve) -> Stall | None:
     rate = curve.rate / max(float(curve.rate.max()), 1e-30)
     sums = np.cumsum(rate * np.diff(curve.step, prepend=0))
     # Progress is the summed learning rates, 1 at the end; annealed is how far the rate is below its
-    # peak, 0 to 1.
+    # peak, 0 to 1. Each is averaged over groups of neighbors, without surplus points at the start.
     progress, annealed, step, loss = (
-        _means(series, joined)
+        series[len(series) % joined :].reshape(-1, joined).mean(axis=1)
         for series in (
             (sums / sums[-1])[curve.begins :],
             (np.maximum.accumulate(rate) - rate)[curve.begins :],
@@ -97,13 +97,6 @@ def find_stall(curve: Curve) -> Stall | None:
         if worth_a_word and stall.seen < STILL_FALLING * stall.due:
             best = stall
     return best
-
-
-def _means(series: Floats, joined: int) -> Floats:
-    """Return the means of groups of neighbors; surplus points at the start are dropped."""
-    rest = series[len(series) % joined :]
-    means: Floats = rest.reshape(-1, joined).mean(axis=1)
-    return means
 
 
 def _fit(loss: Floats, fallen: Floats, annealed: Floats) -> tuple[float, Floats]:

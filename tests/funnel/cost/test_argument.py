@@ -51,12 +51,16 @@ def test_the_defaults_give_the_published_values_to_the_cent() -> None:
         "h100_8gpu_node_target_scale": 2933.33,
     }
     assert published["final_pretrain_usd"] == {"8xh100_one_week": 3360.00}
-    argument = published["expected_value_argument"]
-    assert argument["wrong_pick_rate"] == 0.5
-    assert argument["expected_loss_from_blind_booking_usd"] == 1680.00
-    assert argument["spark_recipe_search_cost_usd"] == 1.01
-    assert argument["expected_savings_per_campaign_usd"] == 1678.99
-    assert argument["ratio_savings_to_spark_cost"] == 1669.3
+    assert (
+        published["expected_value_argument"].items()
+        >= {
+            "wrong_pick_rate": 0.5,
+            "expected_loss_from_blind_booking_usd": 1680.00,
+            "spark_recipe_search_cost_usd": 1.01,
+            "expected_savings_per_campaign_usd": 1678.99,
+            "ratio_savings_to_spark_cost": 1669.3,
+        }.items()
+    )
     assert published["ratios"] == {
         "h100_single_vs_spark_electricity": 80.1,
         "h100_8gpu_vs_spark_total": 48.6,
@@ -76,21 +80,18 @@ def test_at_the_break_even_rate_the_savings_are_nothing() -> None:
     assert at_break_even["expected_savings_per_campaign_usd"] == pytest.approx(0, abs=1e-9)
 
 
-def test_a_free_desk_or_a_free_cloud_divides_nothing_by_zero() -> None:
+def test_a_free_desk_a_free_cloud_and_a_faster_one() -> None:
     free_desk = report(spark_capex_usd=0, kwh_usd=0)
     assert free_desk["expected_value_argument"]["ratio_savings_to_spark_cost"] is None
     assert free_desk["ratios"]["h100_8gpu_vs_spark_total"] is None
+    faster = report(h100_speedup=10)  # makes the cloud cheaper and nothing else
+    search = faster["campaign_100_iters_usd"]
+    assert (search["h100_single_proxy"], search["spark_total_cost_of_use"]) == (0.61, 1.01)
+    assert faster["per_iter_usd"]["h200_single"] == 0.0086
     free_cloud = report(h100_hourly_usd=0)["expected_value_argument"]
     assert free_cloud["break_even_wrong_pick_rate"] is None
     assert free_cloud["campaigns_to_pay_for_the_unit"] is None
     assert free_cloud["expected_savings_per_campaign_usd"] == -1.01
-
-
-def test_a_faster_gpu_makes_the_cloud_cheaper_and_nothing_else() -> None:
-    faster = report(h100_speedup=10)
-    assert faster["campaign_100_iters_usd"]["h100_single_proxy"] == 0.61
-    assert faster["campaign_100_iters_usd"]["spark_total_cost_of_use"] == 1.01
-    assert faster["per_iter_usd"]["h200_single"] == 0.0086
 
 
 def test_every_figure_has_a_formula_and_the_report_is_json() -> None:

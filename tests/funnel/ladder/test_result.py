@@ -184,23 +184,18 @@ def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
 
 
 def stressed_as_best(of: Config, steps: int) -> list[Row]:
-    return [
-        StressRow(
-            at=at(1),
-            purpose="candidate",
-            rank=1,
-            steps=steps,
-            config=of,
-            config_hash=of.config_hash,
-            trial=trial(1, of, 5, ok(2.2, steps=steps), "stress"),
-            verdict=StressVerdict(outcome="survives", explanation="nothing happened"),
-        ),
-        FinalistsRow(
-            at=at(2),
-            steps=steps,
-            finalists=(Finalist(config_hash=of.config_hash, objective=2.2, runs=1, stderr=None),),
-        ),
-    ]
+    best = Finalist(config_hash=of.config_hash, objective=2.2, runs=1, stderr=None)
+    run = StressRow(
+        at=at(1),
+        purpose="candidate",
+        rank=1,
+        steps=steps,
+        config=of,
+        config_hash=of.config_hash,
+        trial=trial(1, of, 5, ok(2.2, steps=steps), "stress"),
+        verdict=StressVerdict(outcome="survives"),
+    )
+    return [run, FinalistsRow(at=at(2), steps=steps, finalists=(best,))]
 
 
 def test_the_bill_names_the_lead_of_the_finalist_and_of_no_other(

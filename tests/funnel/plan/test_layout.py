@@ -107,12 +107,8 @@ def test_every_layout_divides_what_it_splits(
 
 def test_the_least_model_parallelism_that_fits_is_taken() -> None:
     target = load_target("llama-7b")
-    taken = chosen(target, cluster())
-    assert (taken.layout.tensor, taken.layout.pipeline, taken.layout.recompute) == (
-        2,
-        1,
-        "selective",
-    )
+    taken = chosen(target, cluster()).layout
+    assert (taken.tensor, taken.pipeline, taken.recompute) == (2, 1, "selective")
     for use in layouts(target, cluster(), 128, fp8=False):
         less = use.layout.tensor * use.layout.pipeline < 2
         assert not (less and use.layout.recompute == "selective" and use.fits)

@@ -72,24 +72,17 @@ def test_a_forecast_is_of_the_whole_run_and_of_a_day_of_24_hours(
     assert known(brief.forecast).first_day_tokens == forecast.first_day_tokens
 
 
-def test_rules_other_than_the_rungs_are_named(stressed: Path) -> None:
+def test_rules_other_than_the_rungs_are_named_and_a_risk_of_the_forecast(stressed: Path) -> None:
     case = read_case(stressed)
     usual = plan_of(case, None, batch=None).winner
     assert list(departures(usual)) == []
     asked = plan_of(case, None, batch=None, lr_rule="sqrt_width").winner
     assert list(departures(asked)) == ["width by sqrt_width, there by mup"]
+    told = [" ".join(forecast_risks(one, forecast_of(NEAR), "")) for one in (usual, asked)]
+    assert ["width by sqrt_width, there by mup" in text for text in told] == [False, True]
     larger = plan_of(case, None, batch=4 * usual.schedule.batch).winner
     (said,) = departures(larger)
     assert said.startswith(f"a step of {larger.schedule.tokens_per_step:,} tokens, where step_law")
-
-
-def test_a_law_of_otherwise_carried_rungs_is_a_risk(stressed: Path) -> None:
-    ladder, case = forecast_of(NEAR), read_case(stressed)
-    told = {}
-    for rule in ("mup", "sqrt_width"):
-        plan = plan_of(case, None, batch=None, lr_rule=rule)
-        told[rule] = " ".join(forecast_risks(plan.winner, ladder, ""))
-    assert ["width by sqrt_width, there by mup" in text for text in told.values()] == [False, True]
 
 
 def test_the_days_check_asks_for_0_only_where_a_day_can_tell() -> None:

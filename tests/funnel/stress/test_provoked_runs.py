@@ -21,8 +21,6 @@ pytestmark = pytest.mark.slow
 STEPS = 300
 CPU = torch.device("cpu")
 UNCLIPPED = 1e9
-
-
 BROKEN = range(150, 153)
 """Steps whose targets are noise."""
 
