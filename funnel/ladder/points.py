@@ -12,7 +12,7 @@ from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.shapes import training_flops
 from trainer.spec import Config, CurvePoint, TrialFailed, gpt
-from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, LadderRun, Recipe
+from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
 from trajectory.rows import LadderRow, Row, StressOutcome
 
 RunKey: TypeAlias = tuple[str, int, int]
@@ -59,6 +59,10 @@ class LadderLog:
         made = (((row.config_hash, row.steps, row.trial.seed), row) for row in self.runs)
         return {wanted[key]: row for key, row in made if key in wanted}
 
+    def pending(self, plan: LadderPlanRow) -> int:
+        """Return the number of runs of a plan that have no row."""
+        return sum(len(run.seeds) for run in plan.runs) - len(self.done(plan))
+
     def prediction_of(
         self, plan: LadderPlanRow
     ) -> tuple[LadderPredictionRow, Sequence[LadderRow]] | None:
@@ -73,18 +77,6 @@ class LadderLog:
 def key_of(config: Config, steps: int, seed: int) -> RunKey:
     """Return the key of a run."""
     return config.config_hash, steps, seed
-
-
-def pending(
-    plan: LadderPlanRow, done: dict[tuple[int, int], LadderRow]
-) -> list[tuple[LadderRun, int]]:
-    """Return the runs of a plan that have no row, with their seeds, in the plan's order."""
-    return [
-        (run, seed)
-        for number, run in enumerate(plan.runs)
-        for seed in run.seeds
-        if (number, seed) not in done
-    ]
 
 
 USABLE: frozenset[StressOutcome] = frozenset({"survives", "spikes", "plateaus"})

@@ -23,7 +23,6 @@ from funnel.ladder.points import (
     law_of,
     lead_points,
     of_recipe,
-    pending,
     points_of,
 )
 from trainer.spec import Config, gpt
@@ -195,7 +194,7 @@ def read_ladder(directory: Path, *, of: tuple[Config, int] | None = None) -> Lad
     ]
     if not newest or not log.runs:
         return None
-    plan = next((plan for plan in newest if not pending(plan, log.done(plan))), newest[0])
+    plan = next((plan for plan in newest if not log.pending(plan)), newest[0])
     return ladder_result(log, plan, vocab_size=first.text.vocab_size, seed=first.seed)
 
 
@@ -214,7 +213,7 @@ def ladder_result(
         plan=plan,
         points=tuple(points),
         left_out=tuple(left_out),
-        missing=len(pending(plan, log.done(plan))),
+        missing=log.pending(plan),
         winner=None if isinstance(winner, str) else winner,
         baseline=None if isinstance(baseline, str) else baseline,
         no_law=winner if isinstance(winner, str) else None,

@@ -286,8 +286,8 @@ def operator_flags(operations: Operations) -> tuple[Flag, ...]:
     megatron/core/models/gpt/gpt_layer_specs.py, core_v0.19.0). The data loader would build a mask
     of the square of each sequence's length and move it for nothing.
     """
-    return (
-        Flag(name="--exit-signal-handler"),
-        Flag(name="--distributed-timeout-seconds-after-init", value=str(operations.timeout_s)),
-        Flag(name="--no-create-attention-mask-in-dataloader"),
+    return _flags(
+        exit_signal_handler=True,
+        distributed_timeout_seconds_after_init=operations.timeout_s,
+        no_create_attention_mask_in_dataloader=True,
     )

@@ -55,6 +55,7 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
             f"until you patch Megatron-LM and test the patch against {CODE_FILE}"
         )
     yield from _doubts(case)
+    yield from _search_risks(case)
     yield from _not_measured(winner, booking)
 
 
@@ -153,7 +154,6 @@ def _doubts(case: LaunchCase) -> Iterator[str]:
             "there is no runner-up: one finalist is left; autoresearch stress --top 3 looks for "
             "more"
         )
-    yield from _search_risks(case)
 
 
 def _search_risks(case: LaunchCase) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from autoresearch.errors import JournalError
 from funnel.cost.measured import measured_of
 from funnel.ladder.plot import ladder_picture
-from funnel.ladder.points import LadderLog, pending
+from funnel.ladder.points import LadderLog
 from funnel.ladder.report import lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, make_prediction, read_ladder
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
@@ -106,7 +106,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
 ) -> None:
     assert read_ladder(campaign(tmp_path / "planned", rows[:2])) is None
     found = known(read_ladder(campaign(tmp_path / "cut", rows[: 2 + 12])))
-    assert found.missing == len(pending(ladder_plan, {})) - 12
+    assert found.missing == LadderLog().pending(ladder_plan) - 12
     assert (found.winner is None) == (found.no_law is not None)
     assert found.predicted is None
     assert list(lines(found))
