@@ -152,6 +152,14 @@ OWN, BOTH = ("own",), ("own", "other")
             [Stopped(4, 6, "own", OTHER, 3), Stopped(4, 6, "own"), (6, OWN, 0)],
             id="configs behind the first, whose intervals hold for all together",
         ),
+        # A choice by the scores of the seeds seen so far could follow any seed but the first.
+        *(
+            pytest.param(
+                [Stopped(seen, asked, "own"), *[(seen, OWN, seen - 1)] * 2, (asked, OWN, 1)],
+                id=f"ended after {seen} of {asked} seeds",
+            )
+            for seen, asked in ((2, 6), (4, 6), (4, 12), (11, 12))
+        ),
     ],
 )
 def test_each_interim_analysis_counts_once(steps: Sequence[Stopped | Ended]) -> None:
@@ -162,13 +170,3 @@ def test_each_interim_analysis_counts_once(steps: Sequence[Stopped | Ended]) -> 
         else:
             seeds, names, earlier = step
             assert campaign.analyses(seeds, *names) == earlier
-
-
-@pytest.mark.parametrize(("seen", "asked"), [(2, 6), (4, 6), (4, 12), (11, 12)])
-def test_whoever_ends_one_when_it_looks_good_has_looked(seen: int, asked: int) -> None:
-    """A choice by the scores of the seeds seen so far could follow any seed but the first."""
-    campaign = Campaign()
-    campaign.watched(seen, asked, "own")
-    assert campaign.analyses(seen, "own") == seen - 1
-    assert campaign.analyses(seen, "own") == seen - 1
-    assert campaign.analyses(asked, "own") == 1  # the conclusion above; the runs are its own

@@ -1,7 +1,6 @@
 """Check what the prompt contains, that it fits, and how it shows a script's own scores."""
 
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from agent.menu.files import ProxyMenu, load_menu, parse_menu, shipped_menus
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
-from agent.proposers.llm.config_lines import QUOTED_CHARACTERS, assignments, quoted, short
+from agent.proposers.llm.config_lines import QUOTED_CHARACTERS, assignments, short
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompt, Prompter
 from agent.proposers.llm.reply_form import example_text
 from agent.proposers.llm.tokens import estimate_tokens
@@ -376,14 +375,6 @@ def test_the_estimate_errs_upwards(split_digits: bool) -> None:
 def test_no_text_is_more_tokens_than_bytes_or_fewer_than_none(text: str) -> None:
     estimate = estimate_tokens(text)
     assert 0 <= estimate <= len(text.encode("utf-8", "replace"))
-
-
-@given(st.text(max_size=3000))
-def test_somebody_elses_words_are_one_short_quoted_line(text: str) -> None:
-    line = quoted(text)
-    assert line.isprintable()
-    assert line[0] == line[-1] == '"'
-    assert len(json.loads(line)) <= QUOTED_CHARACTERS
 
 
 def test_a_reason_cannot_pose_as_a_section_or_an_instruction() -> None:

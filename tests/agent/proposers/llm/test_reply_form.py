@@ -7,6 +7,7 @@ import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.rails import Rails
+from agent.proposers.base import Memory
 from agent.proposers.llm.reply_form import (
     LISTED,
     example_text,
@@ -14,7 +15,7 @@ from agent.proposers.llm.reply_form import (
     slate_example,
     slate_schema,
 )
-from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
+from tests.support.memories import MENU, fresh_memory, memory_of
 from trainer.spec import Budget
 
 
@@ -65,12 +66,6 @@ def test_a_choice_names_a_candidate_and_own_changes_only_where_they_are_allowed(
     assert both["required"] == only["required"] == ["reason", "pick", "expected_delta"]
 
 
-def test_the_example_of_a_choice_is_a_valid_one_and_changes() -> None:
-    picks = {json.loads(slate_example(memory_of(n), "ABCD"))["pick"] for n in range(12)}
-    assert picks <= set("ABCD")
-    assert len(picks) > 2
-
-
 def test_many_steps_are_thinned_out() -> None:
     domain = "low = 2\nhigh = 402\nstep = 4\ndefault = 2"
     toml = MENU.toml.replace("low = 2\nhigh = 6\ndefault = 4", domain)
@@ -81,26 +76,28 @@ def test_many_steps_are_thinned_out() -> None:
     assert all((value - 2) % 4 == 0 for value in values)
 
 
-@pytest.mark.parametrize("iterations", [0, 3, 40, 100])
-def test_the_example_said_word_for_word_passes_the_rails(iterations: int) -> None:
-    memory = memory_of(iterations)
-    raw = example_text(memory, Budget())
-    checked = RAILS.check(raw, memory.reference, memory.evidence.configs)
+SPARK = load_menu("spark-354m")
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [*map(memory_of, (0, 3, 40, 100)), fresh_memory(SPARK)],
+    ids=["0", "3", "40", "100", "another menu"],
+)
+def test_the_example_said_word_for_word_passes_the_rails(memory: Memory) -> None:
+    budget = memory.menu.campaign.budget
+    raw = example_text(memory, budget)
+    rails = Rails(memory.menu, budget=budget)
+    checked = rails.check(raw, memory.reference, memory.evidence.configs)
     assert checked.verdict.allowed, checked.verdict.why
     assert checked.proposal is not None
     for name, value in checked.proposal.changes.items():
-        assert value != MENU.knobs[name].default
-    assert example_text(memory, Budget()) == raw
+        assert value != memory.menu.knobs[name].default
+    assert example_text(memory, budget) == raw
 
 
-def test_the_example_is_another_at_each_iteration() -> None:
-    examples = {example_text(memory_of(iterations), Budget()) for iterations in range(8)}
-    assert len(examples) > 4
-
-
-def test_the_example_is_of_the_menu_at_hand() -> None:
-    menu = load_menu("spark-354m")
-    memory = fresh_memory(menu)
-    rails = Rails(menu, budget=menu.campaign.budget)
-    raw = example_text(memory, menu.campaign.budget)
-    assert rails.check(raw, memory.reference, memory.evidence.configs).verdict.allowed
+def test_the_examples_of_both_replies_change_with_the_iteration() -> None:
+    assert len({example_text(memory_of(n), Budget()) for n in range(8)}) > 4
+    picks = {json.loads(slate_example(memory_of(n), "ABCD"))["pick"] for n in range(12)}
+    assert picks <= set("ABCD")
+    assert len(picks) > 2

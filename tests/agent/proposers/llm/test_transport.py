@@ -15,7 +15,7 @@ from agent.proposers.llm.failures import TRIES, EndpointError, RefusedError
 from agent.proposers.llm.wire import Patience, Wire, parsed
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
-from tests.support.openai_server import OpenAIServer, hangs, says, sends
+from tests.support.openai_server import OpenAIServer, says, sends
 from tests.support.ports import free_port
 from tests.support.raw_server import RawServer, Speech, repeats, says_once
 from tests.support.waiting import wait_until
@@ -44,11 +44,6 @@ def asked_at(port: int, patience: Patience = QUICK) -> EndpointError:
 def test_what_never_ends_ends_at_the_deadline(speech: Speech) -> None:
     with RawServer(speech) as server:
         asked_at(server.port, HURRIED)
-
-
-def test_silence_is_a_timeout() -> None:
-    with OpenAIServer([hangs(600)]) as server, pytest.raises(TimeoutError):
-        Wire(server.url, None, QUICK).exchange("POST", "/chat/completions", 0.2, {})
 
 
 @pytest.mark.parametrize(
