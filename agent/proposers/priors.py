@@ -105,21 +105,16 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
     journal = own / JOURNAL_FILE
     first = next(read_rows(journal), None) if journal.is_file() else None
     own_id = first.id if isinstance(first, CampaignRow) else None
-    sources: dict[str, CampaignSource] = {}
-    for path in paths:
-        source = read_campaign_source(path)
-        if source.identity == own_id:
+    known = {own_id: own}
+    sources = [read_campaign_source(path) for path in paths]
+    for source in sources:
+        if source.identity in known:
             raise CampaignError(
-                f"{path} is the campaign itself, whose results already count; choose an"
-                " earlier one with --prior"
+                f"{source.path} is the same campaign as {known[source.identity]}, which would count"
+                " twice; name each earlier campaign with one --prior"
             )
-        if source.identity in sources:
-            raise CampaignError(
-                f"{path} is the same campaign as {sources[source.identity].path}, which would count"
-                " twice; name it with one --prior"
-            )
-        sources[source.identity] = source
-    return tuple(_prior(source, menu) for source in sources.values())
+        known[source.identity] = source.path
+    return tuple(_prior(source, menu) for source in sources)
 
 
 def note_on(priors: Sequence[Prior], before: str | None) -> str | None:

@@ -241,14 +241,6 @@ class Campaign(Closing):
     def _refuse_other_evaluation(self, row: CampaignRow) -> None:
         """Refuse settings that differ from the first row, even if campaign.toml was edited
         meanwhile. The lock is held."""
-        mine = None if self._corpus is None else self._corpus.info
-        if row.corpus is not None and mine is not None and row.corpus != mine:
-            raise CampaignError(
-                f"{self.directory} was measured on the corpus {row.corpus.name} "
-                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
-                f"{mine.name} ({mine.sha256[:12]}); "
-                "restore that corpus, or start another campaign"
-            )
         if self._script is not None:
             self.refuse_another_script(self._script, row)
         protocol = list(EvaluationProtocol.model_fields)
@@ -257,10 +249,16 @@ class Campaign(Closing):
         changed = row.differences(self.settings, protocol)
         if row.menu_sha256 != self.menu.sha256:
             changed.append("its menu is another")
+        if row.corpus is not None and self._corpus is not None and row.corpus != self._corpus.info:
+            was, now = row.corpus, self._corpus.info
+            changed.append(
+                f"its corpus is {was.name} ({was.sha256[:12]}) there and {now.name} "
+                f"({now.sha256[:12]}) here"
+            )
         if changed:
             raise CampaignError(
                 f"{self.directory} was created with other settings: {'; '.join(changed)}; restore "
-                f"{SETTINGS_FILE}, or start another campaign"
+                f"{SETTINGS_FILE} and the corpus, or start another campaign"
             )
 
 

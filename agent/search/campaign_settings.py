@@ -113,17 +113,13 @@ def resumed_settings(
     changed = kept.differences(asked, (*Sources.model_fields, *EvaluationProtocol.model_fields))
     if "menu" in chosen and load_menu(chosen["menu"]).content != menu_of(row).content:
         changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
+    if is_by_cores:
+        changed += kept.differences(asked, ("lanes", "threads"))
     if changed:
         raise CampaignError(
-            f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. "
-            "A campaign's evaluation protocol is fixed; choose another directory with --campaign"
-        )
-    if is_by_cores and (changed := kept.differences(asked, ("lanes", "threads"))):
-        raise CampaignError(
-            f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. A budget of "
-            f"{kept.budget} trains more steps on more cores, so new scores could not be compared "
-            "with earlier ones; resume without these options, or choose another directory with "
-            "--campaign"
+            f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. New scores "
+            "could not be compared with earlier ones; resume without these options, or choose "
+            "another directory with --campaign"
         )
     return asked
 
