@@ -122,6 +122,32 @@ def killed_after(running: subprocess.Popen[str]) -> Iterator[subprocess.Popen[st
             running.kill()
 
 
+def environment_of(home: Path) -> dict[str, str]:
+    """Return the environment of a person with this home."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "AUTORESEARCH_DATA_DIR": str(home / "data"),
+        **{name: os.environ[name] for name in os.environ if name.startswith("RAY_AUTH_")},
+    }
+
+
+def run_command(
+    words: tuple[str, ...], cwd: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, in a process of its own if it starts trials."""
+    if words[0] not in STARTED:
+        return run_here(words, cwd, environment)
+    return subprocess.run(
+        [str(COMMAND), *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 class Toy:
     """Hold a directory with a menu and a corpus, in which the installed command runs."""
 
@@ -131,12 +157,7 @@ class Toy:
         self.menu = home / "toy.toml"
         self.menu.write_text(MENU.format(corpus=corpus.name))
         self.campaign = home / "runs" / "toy"
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            **{name: os.environ[name] for name in os.environ if name.startswith("RAY_AUTH_")},
-            "AUTORESEARCH_DATA_DIR": str(home / "data"),
-        }
+        self.environment = environment_of(home)
 
     def arguments(self, iters: int, *more: str) -> list[str]:
         return [
@@ -194,16 +215,7 @@ class Toy:
         )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        if arguments[0] not in STARTED:
-            return run_here(arguments, self.home, self.environment)
-        return subprocess.run(
-            [str(COMMAND), *arguments],
-            cwd=self.home,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_command(arguments, self.home, self.environment)
 
     def rows(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return the journal's whole rows; a loop that runs may be in the middle of writing one."""

@@ -81,17 +81,6 @@ def white_space(size: int) -> Turn:
     return turn
 
 
-def drops_mid_body() -> Turn:
-    """Promise a hundred bytes, send ten, and close the connection."""
-
-    def turn(handler: Handler) -> None:
-        handler.start(200, {"Content-Length": "100"})
-        handler.wfile.write(b'{"choices"')
-        handler.close_connection = True
-
-    return turn
-
-
 # --- the server -----------------------------------------------------------------------------------
 
 

@@ -1,15 +1,13 @@
 """Provide a checkout with a script that is not a GPT, its menu, and the installed command."""
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.campaigns import COMMAND
+from tests.support.campaigns import COMMAND, environment_of, run_command
 from tests.support.commands import script
-from tests.support.in_process import STARTED, run_here
 from trainer.command.filling import filled
 from trainer.spec import TrialSpec
 
@@ -84,13 +82,7 @@ class Own:
         script(self.checkout, MENU.format(what=what, unit=unit), "own.toml")
         self.campaign = self.checkout / "runs" / "own"
 
-        self.env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "AUTORESEARCH_DATA_DIR": str(home / "data"),
-            "OPENAI_API_KEY": "precious",
-            **{name: os.environ[name] for name in os.environ if name.startswith("RAY_AUTH_")},
-        }
+        self.env = {**environment_of(home), "OPENAI_API_KEY": "precious"}
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start the command, with its output discarded."""
@@ -100,17 +92,7 @@ class Own:
         )
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        if words[0] not in STARTED:
-            ended = run_here(words, self.checkout, self.env)
-        else:
-            ended = subprocess.run(
-                [str(COMMAND), *words],
-                cwd=self.checkout,
-                env=self.env,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+        ended = run_command(words, self.checkout, self.env)
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + (ended.stderr if code else "")
 

@@ -18,7 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trajectory.live import interface, queue
+from trajectory.live import interface
 from trajectory.live.access import COOKIE, SESSION_S, Access
 from trajectory.live.board import Board
 
@@ -159,7 +159,7 @@ MAX_BODY_BYTES = 4096
 """Longest body of a request; a longer one gets status 413."""
 
 
-def create_app(board: Board, access: Access, propose: queue.Propose) -> FastAPI:
+def create_app(board: Board, access: Access, propose: interface.Propose) -> FastAPI:
     """Return the application.
 
     :param access: decides which requests it answers.
@@ -188,5 +188,4 @@ def create_app(board: Board, access: Access, propose: queue.Propose) -> FastAPI:
     app.state.board, app.state.access, app.state.propose = board, access, propose
     app.include_router(router)
     app.include_router(interface.router)
-    app.include_router(queue.router)
     return app

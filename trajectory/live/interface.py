@@ -1,7 +1,8 @@
 """JSON interface of the live page, also for other clients."""
 
-from collections.abc import Mapping
-from typing import Annotated, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
@@ -17,6 +18,7 @@ from trajectory.live.brief import Brief, Status
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
 from trajectory.live.trial import RunningTrial
+from trajectory.queue import Queued, queued_in, withdraw
 from trajectory.ranking import Ranked
 from trajectory.report.versus import compare_campaigns
 from trajectory.rows import EventRow, IterationRow
@@ -77,6 +79,19 @@ class PauseWanted(Frozen):
     """Whether the pause file exists, or is to exist."""
 
     paused: bool
+
+
+Propose: TypeAlias = Callable[[Path, Mapping[str, Scalar], str, str | None], Queued]
+"""Checks and queues a proposal: the campaign's directory, changes, reason and author."""
+
+
+class ProposalWanted(Frozen):
+    """A proposal from the page."""
+
+    changes: dict[str, Scalar]
+    reason: str = ""
+    author: str | None = None
+    """Name for the row; None: the user who runs the server."""
 
 
 async def _board(request: Request) -> Board:
@@ -235,6 +250,33 @@ def pause(watched: Named, wanted: PauseWanted) -> PauseWanted:
             "this server may only read there",
         ) from error
     return PauseWanted(paused=watched.follower.paused)
+
+
+@router.get("/api/campaigns/{name}/queue")
+def queue(watched: Named) -> list[dict[str, Any]]:
+    """Return the proposals whose iterations are not in the journal yet."""
+    return [one.fields for one in queued_in(watched.follower.directory)]
+
+
+@router.post("/api/campaigns/{name}/queue", status_code=201)
+def propose(request: Request, watched: Named, wanted: ProposalWanted) -> dict[str, Any]:
+    """Queue a proposal that the rails allow now; status 409 says why they do not."""
+    proposed: Propose = request.app.state.propose
+    directory = watched.follower.directory
+    try:
+        return proposed(directory, wanted.changes, wanted.reason, wanted.author or None).fields
+    except AutoresearchError as error:
+        raise HTTPException(409, str(error)) from error
+
+
+@router.delete("/api/campaigns/{name}/queue/{number}")
+def remove(watched: Named, number: str) -> dict[str, str]:
+    """Withdraw a proposal that waits."""
+    try:
+        withdraw(watched.follower.directory, number)
+    except AutoresearchError as error:
+        raise HTTPException(409, str(error)) from error
+    return {"withdrawn": number}
 
 
 def _summary(watched: Watched) -> CampaignSummary:

@@ -25,6 +25,9 @@ class DeviceSample(Frozen):
     """NVML's names, joined by a bar."""
 
 
+_NUMBERS = ("gpu_util_pct", "power_w", "temperature_c", "mem_used_gib")
+
+
 class DeviceTail:
     """The latest samples of one telemetry.csv."""
 
@@ -58,16 +61,7 @@ class DeviceTail:
             row = dict(zip(self._columns, cells, strict=False))
             # A line may be partial, such as the first of the tail.
             with suppress(KeyError, ValueError):
-                sample = DeviceSample(
-                    at=row["at"],
-                    gpu_util_pct=_number(row["gpu_util_pct"]),
-                    power_w=_number(row["power_w"]),
-                    temperature_c=_number(row["temperature_c"]),
-                    mem_used_gib=_number(row["mem_used_gib"]),
-                    throttle_reasons=row["throttle_reasons"],
-                )
+                numbers = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
+                reasons = row["throttle_reasons"]
+                sample = DeviceSample(at=row["at"], throttle_reasons=reasons, **numbers)
                 self.samples.append(sample)
-
-
-def _number(cell: str) -> float | None:
-    return float(cell) if cell else None

@@ -4,6 +4,7 @@ Ten thousand rows with their raw replies are tens of megabytes. The ledger keeps
 iteration, and compresses its texts as it reads them (:mod:`trajectory.report.details`).
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ class Ledger(CampaignState):
         self.fresh: list[ConfirmRow] = []
         """The runs of confirmations."""
         self.details = DetailBook()
-        self.workloads: dict[str, Workload] = {}
+        self.workloads: defaultdict[str, Workload] = defaultdict(Workload)
         self.repeats = 0
         """Iterations that trained a config which an earlier one had proposed."""
         self.calibration = Spent()
@@ -144,8 +145,8 @@ class Ledger(CampaignState):
 
     def _work(self, row: IterationRow) -> None:
         proposer = row.proposer
-        work = self._workload(proposer.kind)
-        asked = work if proposer.fallback is None else self._workload(proposer.failed_kind)
+        work = self.workloads[proposer.kind]
+        asked = work if proposer.fallback is None else self.workloads[proposer.failed_kind]
         waited_s = sum(attempt.latency_s for attempt in proposer.attempts)
         work.latency_s += proposer.latency_s
         if asked is not work:
@@ -157,9 +158,6 @@ class Ledger(CampaignState):
         for attempt in proposer.attempts:
             asked.prompt_tokens += attempt.prompt_tokens or 0
             asked.completion_tokens += attempt.completion_tokens or 0
-
-    def _workload(self, kind: str) -> Workload:
-        return self.workloads.setdefault(kind, Workload())
 
 
 def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Ledger:

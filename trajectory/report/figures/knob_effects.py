@@ -19,7 +19,7 @@ from trajectory.report.canvas import (
     show_scores,
 )
 from trajectory.report.figures.figure import KNOBS, Figure
-from trajectory.report.findings import Findings, ReportedKnob
+from trajectory.report.findings import Findings
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -63,7 +63,19 @@ def knob_effects(found: Findings) -> Figure:
     The values are not a random sample: a search returns to values that score well. So the figure
     shows association, not causation.
     """
-    effects = {knob.name: _effects(knob, found) for knob in found.knobs}
+    effects = {}
+    for knob in found.knobs:
+        cells, place_of = knob.domain.cells, knob.domain.place
+        scores: list[list[float]] = [[] for _ in cells]
+        for sample, place in zip(found.samples, found.places[knob.name], strict=True):
+            if sample.mean is not None and place is not None:
+                scores[place].append(sample.mean)
+        default, best = place_of(knob.default), place_of(found.incumbent.get(knob.name))
+        effects[knob.name] = [
+            ValueEffect(cell_text(cell), of_mean(own), at == default, at == best)
+            for at, (cell, own) in enumerate(zip(cells, scores, strict=True))
+            if own  # the coverage figure shows the others
+        ]
     compares = any(len(values) > 1 for values in effects.values())
     return Figure(
         "knob-effects",
@@ -72,22 +84,6 @@ def knob_effects(found: Findings) -> Figure:
         partial(_draw, effects, found) if compares else None,
         effects,
     )
-
-
-def _effects(knob: ReportedKnob, found: Findings) -> list[ValueEffect]:
-    """Return the values of a knob at which something was measured; the coverage figure shows the
-    others."""
-    cells, place_of = knob.domain.cells, knob.domain.place
-    scores: list[list[float]] = [[] for _ in cells]
-    for sample, place in zip(found.samples, found.places[knob.name], strict=True):
-        if sample.mean is not None and place is not None:
-            scores[place].append(sample.mean)
-    default, best = place_of(knob.default), place_of(found.incumbent.get(knob.name))
-    return [
-        ValueEffect(cell_text(cell), of_mean(own), at == default, at == best)
-        for at, (cell, own) in enumerate(zip(cells, scores, strict=True))
-        if own
-    ]
 
 
 def _draw(known: Mapping[str, Sequence[ValueEffect]], found: Findings) -> Picture:
