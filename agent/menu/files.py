@@ -21,7 +21,7 @@ from agent.menu.formulas import Constraint
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
-from agent.menu.trainer_table import CheckTable, TrainerTable
+from agent.menu.trainer_table import CheckTable, TrainerTable, refuse
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.options import built_in_flags
 from autoresearch.values import Frozen, explain
@@ -126,19 +126,21 @@ COMMANDS_OWN = "the command's own"
 def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, Any]:
     table = dict(table)
     if trainer is not None:
-        for key in _OF_A_CORPUS:
-            if key in table:
-                raise ValueError(f"[campaign] has a {key}, and the command brings its own text")
-        for key in built_in_flags(RunSchedule):
-            if key in table:
-                raise ValueError(
-                    f"[campaign] has {key}, and the command brings its own schedule and weights; "
-                    "remove it"
+        has_horizon = table.get("horizon_steps", "budget") != "budget"
+        refuse(
+            *(
+                (
+                    key in table,
+                    f"[campaign] has {key}, and the command brings its own text, schedule and "
+                    "weights; remove it",
                 )
-        if table.get("horizon_steps", "budget") != "budget" and not trainer.tells("horizon"):
-            raise ValueError(
-                "[campaign] has horizon_steps, and the command does not take {horizon}; remove it"
-            )
+                for key in (*_OF_A_CORPUS, *built_in_flags(RunSchedule))
+            ),
+            (
+                has_horizon and not trainer.tells("horizon"),
+                "[campaign] has horizon_steps, and the command does not take {horizon}; remove it",
+            ),
+        )
         table |= {"corpus": COMMANDS_OWN, "tokenizer": COMMANDS_OWN}
         table.setdefault("budget", "60 steps" if "steps" in trainer.asked else "1 run")
         table.setdefault("horizon_steps", 1000 if "horizon" in trainer.asked else "budget")

@@ -249,12 +249,8 @@ def _of_class(node: ast.ClassDef, tree: ast.Module) -> Iterator[Constant]:
 
 def is_dataclass(node: ast.ClassDef) -> bool:
     """Return whether a class is decorated as a dataclass, by whatever path."""
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        if name == "dataclass":
-            return True
-    return False
+    paths = (ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list)
+    return any(path.rpartition(".")[2] == "dataclass" for path in paths)
 
 
 def field_default(value: ast.expr) -> ast.expr | None:

@@ -82,17 +82,10 @@ def script_tree(source: str) -> ast.Module:
 def _known(source: str, known: Mapping[str, Constant], name: str) -> Constant:
     if name in known:
         return known[name]
-    lines = assigned_lines(script_tree(source), name)
-    if len(lines) > 1:
-        said = ", ".join(map(str, lines))
+    if lines := ", ".join(map(str, assigned_lines(script_tree(source), name))):
         raise SpecError(
-            f"{name} cannot be set: the script assigns it on lines {said}, so which of them is "
-            "meant is unknown; pass it as an argument, or assign it once"
-        )
-    if lines:
-        raise SpecError(
-            f"{name} cannot be set: on line {lines[0]} the script computes it, or assigns it in a "
-            "block; write it as a constant at the top"
+            f"{name} cannot be set: the script computes it, or assigns it in a block or several "
+            f"times (line {lines}); assign it once, as a constant at the top"
         )
     raise SpecError(f"the script has no constant {json_text(name)}{did_you_mean(name, known)}")
 

@@ -49,10 +49,9 @@ def literal(  # noqa: PLR0911 (a kind of expression each)
             return _bounded(value)
         case ast.Name(id=name) if names is not None and name in names:
             return names[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_number(literal(operand, names, depth + 1))
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _number(literal(operand, names, depth + 1))
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            number = _number(literal(operand, names, depth + 1))
+            return -number if isinstance(sign, ast.USub) else number
         case ast.BinOp(left=left, op=op, right=right):
             return _combined(
                 op,

@@ -61,6 +61,16 @@ class Draft:
         return [place for place in self.places if place.use == "given"]
 
     @property
+    def env(self) -> dict[str, str]:
+        """Environment variables of the command, with placeholders."""
+        env = {"PYTHONPATH": self.start.search_path} if self.start.search_path else {}
+        return env | {
+            one.option.variable: one.template or f"{{{one.option.name}}}"
+            for one in self.places
+            if one.option.variable and one.use != "left"
+        }
+
+    @property
     def left(self) -> list[Place]:
         """Options that the script keeps unchanged."""
         return [place for place in self.places if place.use == "left"]

@@ -87,7 +87,7 @@ def _trainer(draft: Draft) -> list[str]:
         ]
     if draft.start.reads:
         lines.append(f"reads = [{', '.join(map(_toml, draft.start.reads))}]")
-    if env := dict(_variables(draft)):
+    if env := draft.env:
         said = ", ".join(f"{name} = {_toml(value)}" for name, value in env.items())
         lines.append(f"env = {{ {said} }}")
     if draft.script.means == "edit":
@@ -121,14 +121,6 @@ def _words(draft: Draft) -> Iterator[tuple[str, str]]:
         value = place.template or f"{{{option.name}}}"
         word = option.argument.replace(f"{{{option.name}}}", value)
         yield word, f"  # line {option.line}"
-
-
-def _variables(draft: Draft) -> Iterator[tuple[str, str]]:
-    if draft.start.search_path:
-        yield "PYTHONPATH", draft.start.search_path
-    for place in draft.places:
-        if place.option.variable and place.use != "left":
-            yield place.option.variable, place.template or f"{{{place.option.name}}}"
 
 
 def _campaign(draft: Draft) -> Iterator[str]:

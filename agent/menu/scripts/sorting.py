@@ -54,10 +54,14 @@ def sorted_options(script: Script) -> list[Place]:
     steps = "" if _skips_last(script) else _steps_option(script.options)
     places: list[Place] = []
     for option in script.options:
-        if template := _template(option, steps):
-            why = _GIVEN_FOR[re.findall(r"{(\w+)}", template)[0]]
-            if re.fullmatch(_EVERY, words_of(option.name)):
-                why = "so that it scores where a trial ends"
+        template, scores = given_by(option), re.fullmatch(_EVERY, words_of(option.name))
+        if template == "{steps}" and option.name != steps:
+            template = ""
+        elif not template and steps and scores and isinstance(option.default, int):
+            template = "{steps}"
+        if template:
+            why = "so that it scores where a trial ends"
+            why = why if scores else _GIVEN_FOR[re.findall(r"{(\w+)}", template)[0]]
             places.append(Place(option, "given", f"{template}, {why}", template))
             continue
         named = _named(option, taken)
@@ -134,16 +138,6 @@ def _why_left(option: Option) -> str | None:
         (option.required, "the script asks for it and has no default"),
         (option.name in BUILT_IN, f"{{{option.name}}} has another meaning"),
     )
-
-
-def _template(option: Option, steps: str) -> str:
-    """Return the placeholder that the loop fills for the option; empty if none."""
-    given = given_by(option)
-    if given == "{steps}":
-        return given if option.name == steps else ""
-    if not given and steps and re.fullmatch(_EVERY, words_of(option.name)):
-        return "{steps}" if isinstance(option.default, int) else ""
-    return given
 
 
 def _steps_option(options: Iterable[Option]) -> str:
