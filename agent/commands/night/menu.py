@@ -130,7 +130,18 @@ def _shown(menu: ProxyMenu) -> Iterator[RenderableType]:
         note = " (not checked: a budget in seconds has no known steps)"
         rules = ((c.expr.strip(), c.doc + note * (c in skipped)) for c in menu.constraints)
         yield plain_table("constraint", "why", rows=rules)
-    yield from _campaign_lines(menu)
+    campaign, trainer = menu.campaign, menu.trainer
+    if trainer is not None:
+        yield f"trainer: {' '.join(trainer.command)}"
+        yield f"score: {evaluation_text(trainer)}"
+        yield f"campaign: budget {campaign.budget}"
+        return
+    horizon = "budget" if campaign.horizon_steps is None else f"{campaign.horizon_steps} steps"
+    yield (
+        f"campaign: budget {campaign.budget}, schedule horizon {horizon}, "
+        f"corpus {campaign.corpus}, tokenizer {campaign.tokenizer}, "
+        f"{campaign.heldout_bytes} bytes held out"
+    )
 
 
 @app.command()
@@ -201,19 +212,3 @@ def fields(menu: ProxyMenu) -> dict[str, Any]:
         "baseline": menu.baseline.canonical(),
         "baseline_config_hash": menu.baseline.config_hash,
     }
-
-
-def _campaign_lines(menu: ProxyMenu) -> list[str]:
-    campaign, trainer = menu.campaign, menu.trainer
-    if trainer is not None:
-        return [
-            f"trainer: {' '.join(trainer.command)}",
-            f"score: {evaluation_text(trainer)}",
-            f"campaign: budget {campaign.budget}",
-        ]
-    horizon = "budget" if campaign.horizon_steps is None else f"{campaign.horizon_steps} steps"
-    return [
-        f"campaign: budget {campaign.budget}, schedule horizon {horizon}, corpus "
-        f"{campaign.corpus}, tokenizer {campaign.tokenizer}, "
-        f"{campaign.heldout_bytes} bytes held out"
-    ]

@@ -28,9 +28,8 @@ from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
-from trajectory.longruns import RankingTest, ranking_test
+from trajectory.longruns import ranking_test
 from trajectory.ranking import Noise, Posteriors, Ranked, Unranked
-from trajectory.reading import Results
 from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.population import MIN_CONFIGS
 
@@ -79,7 +78,9 @@ def own_board(directory: Path, k: int) -> Board:
     row = results.campaign()
     menu = menu_of(row) if row else None
     baseline = menu.baseline if menu else None
-    tested = _tested(results, posteriors)
+    ended, tested = results.newest(FinalistsRow), None
+    if any(row.spread for row in ended):  # the latest spread of long runs tests the ranking
+        tested = ranking_test(posteriors.best(sys.maxsize), results.newest(StressRow), ended)
     unranked = Unranked.of(results.evidence)
     few = len(results.evidence.contenders()) <= MIN_CONFIGS  # including the baseline
     incumbent = results.evidence.incumbent_hash
@@ -173,14 +174,6 @@ def _fresh(said: ConfirmedConfig | None) -> str:
     gain = said.headline
     text = f"fresh text ({gain.text})" if gain.is_on_fresh_text else gain.text
     return f"{verdict} {gain} on {gain.seeds} fresh seeds and {text}"
-
-
-def _tested(results: Results, posteriors: Posteriors) -> RankingTest | None:
-    """Compare the current ranking with the latest spread of long runs; None if there was none."""
-    ended = results.newest(FinalistsRow)
-    if not any(row.spread for row in ended):
-        return None
-    return ranking_test(posteriors.best(sys.maxsize), results.newest(StressRow), ended)
 
 
 def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) -> str | None:
