@@ -203,16 +203,13 @@ def test_a_forked_trial_finds_the_keys_and_no_device_was_asked() -> None:
     assert done.returncode == 0
 
 
-def test_only_trials_that_compile_something_have_anything_done_ahead() -> None:
+def test_only_trials_that_compile_something_have_anything_done_ahead_and_a_cache() -> None:
     assert _imports(trial_spec()) == ()
     assert _imports(trial_spec(device="cuda", backend="megatron")) == ()
     keys = "trainer.backends.compilation:compute_keys"
     assert _imports(trial_spec(device="cuda:1")) == (keys,)
     assert _imports(trial_spec(compile=True))[-1] == keys
     assert "torch._dynamo" in _imports(trial_spec(compile=True))
-
-
-def test_the_cache_is_of_those_trials_alone() -> None:
     assert trial_spec(compile_cache="/x").code_cache is None
     assert trial_spec(compile_cache="/x", compile=True).code_cache == "/x"
     assert trial_spec(compile_cache="/x", device="cuda").code_cache == "/x"

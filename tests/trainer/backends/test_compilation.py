@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -165,34 +166,27 @@ def test_only_a_trial_that_makes_code_may_write_the_cache(
 def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(
     attacked: LocalExecutor, tmp_path: Path
 ) -> None:
+    """One that cannot be made is no crash of the config either."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    trials = tmp_path / "campaign" / "trials"
+    (tmp_path / "file").touch()
     code = Path(trainer.__file__).parent
     places = (tmp_path / "campaign", tmp_path, corpus, corpus / "compiled", code.parent, code)
-    for number, cache in enumerate(places):
+    refused = [*((place, SandboxError) for place in places)]
+    for number, (cache, error) in enumerate(
+        [*refused, (tmp_path / "file" / "compiled", MachineryError)]
+    ):
+        trials = tmp_path / "campaign" / "trials"
         trial_dir = hostile.arm(trials / str(number), hostile.tell_capabilities)
         spec = trial_spec(corpus, compile=True, compile_cache=str(cache))
-        with pytest.raises(SandboxError):
+        with pytest.raises(error):
             attacked.run(spec, trial_dir)
 
 
 # --- refusals ------------------------------------------------------------------------------------
 
 
-def test_a_cache_that_cannot_be_made_is_no_crash_of_the_config(
-    attacked: LocalExecutor, tmp_path: Path
-) -> None:
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    (tmp_path / "file").touch()
-    trial_dir = hostile.arm(tmp_path / "trials" / "0", hostile.tell_capabilities)
-    spec = trial_spec(corpus, compile=True, compile_cache=str(tmp_path / "file" / "compiled"))
-    with pytest.raises(MachineryError):
-        attacked.run(spec, trial_dir)
-
-
-def test_without_a_compiler_it_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(MachineryError):
         TorchBackend(compile=True).check(config(), CPU)
@@ -213,13 +207,7 @@ def test_only_a_compiler_that_inductor_looks_for_counts(
 
 
 def test_a_gpu_needs_triton() -> None:
-    told = lacking("cuda")
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        assert told == "Triton"
-    else:
-        assert told != "Triton"
+    assert (lacking("cuda") == "Triton") == (find_spec("triton") is None)
 
 
 def test_only_the_torch_backend_compiles() -> None:
