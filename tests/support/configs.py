@@ -4,14 +4,17 @@ from typing import Any
 
 from trainer.spec import Config, make_config
 
-PAIRWISE = (
-    ("gelu", "layernorm", "learned", True),
-    ("gelu", "rmsnorm", "rotary", False),
-    ("swiglu", "layernorm", "rotary", False),
-    ("swiglu", "rmsnorm", "learned", False),
-    ("swiglu", "rmsnorm", "rotary", True),
+CHOICES: tuple[dict[str, Any], ...] = tuple(
+    {"activation": activation, "norm": norm, "positions": positions, "tie_embeddings": tied}
+    for activation, norm, positions, tied in (
+        ("gelu", "layernorm", "learned", True),
+        ("gelu", "rmsnorm", "rotary", False),
+        ("swiglu", "layernorm", "rotary", False),
+        ("swiglu", "rmsnorm", "learned", False),
+        ("swiglu", "rmsnorm", "rotary", True),
+    )
 )
-"""Activation, norm, positions and whether embeddings are tied: each pair of choices occurs."""
+"""Changes to a config in which each pair of choices occurs."""
 
 
 def config(**changes: Any) -> Config:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from autoresearch.errors import SpecError
 from tests.support import megatron_on_cpu
-from tests.support.configs import PAIRWISE
+from tests.support.configs import CHOICES
 from tests.support.corpora import write_corpus
 from tests.support.gpts import CPU, VOCAB, batch, stirred
 from tests.support.gpts import build as build_ours
@@ -33,10 +33,6 @@ from trainer.memory.parts import parameter_count
 from trainer.spec import Budget, Config
 
 pytestmark = QUIET
-CHOICES = [
-    {"activation": activation, "norm": norm, "positions": positions, "tie_embeddings": tied}
-    for activation, norm, positions, tied in PAIRWISE
-]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support import numpy_gpt
-from tests.support.configs import PAIRWISE
+from tests.support.configs import CHOICES
 from tests.support.gpts import batch, build, gradients, recipe, stirred
 from tests.support.recipes import PARTS
 from trainer.backends import linear_cross_entropy
@@ -17,10 +17,6 @@ from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import INIT_STD
 from trainer.memory.parts import chunk_tokens
 
-CHOICES = [
-    {"activation": activation, "norm": norm, "positions": positions, "tie_embeddings": tied}
-    for activation, norm, positions, tied in PAIRWISE
-]
 ALL = [*CHOICES, *({**choice, "n_kv_head": 1} for choice in CHOICES), *PARTS]
 
 

@@ -3,13 +3,14 @@
 import argparse
 import inspect
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional
 
 from agent.menu.files import load_menu
-from tests.support.configs import PAIRWISE
+from tests.support.configs import CHOICES
 from tests.support.gpts import CPU, build
 from trainer.backends import blocks, products
 from trainer.backends.blocks import SHORT_SEQUENCE, attend
@@ -18,14 +19,12 @@ from trainer.spec import gpt
 
 
 @pytest.mark.parametrize("d_model", [64, 512])
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
+@pytest.mark.parametrize("changes", CHOICES, ids=str)
 def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
-    activation: str, norm: str, positions: str, tied: bool, d_model: int
+    changes: dict[str, Any], d_model: int
 ) -> None:
     """Source code is full of runs of spaces, which an untrained tied head predicts correctly."""
-    parts = {"activation": activation, "norm": norm, "positions": positions}
-    shape = {"d_model": d_model, "d_ff": 2 * d_model, "seq_len": 128}
-    model = build(tie_embeddings=tied, **parts, **shape)
+    model = build(d_model=d_model, d_ff=2 * d_model, seq_len=128, **changes)
     source = inspect.getsource(argparse).encode()[: 16 * 129]
     text_BT = torch.tensor(list(source)).view(16, 129)
     with torch.no_grad():

@@ -43,9 +43,13 @@ def write_parquet(path: Path, texts: list[str | None], field: str = "text") -> P
     return path
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "in", TEXTS)
+
+
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300"])
-def test_every_byte_is_accounted_for(tmp_path: Path, tokenizer: str) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_every_byte_is_accounted_for(folder: Path, tmp_path: Path, tokenizer: str) -> None:
     corpus = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer=tokenizer)
     info = corpus.info
     assert sorted(texts_of(corpus)) == sorted(TEXTS)
@@ -69,8 +73,7 @@ def test_every_byte_is_accounted_for(tmp_path: Path, tokenizer: str) -> None:
     assert info.train_bytes > 8 * info.heldout_bytes
 
 
-def test_its_hashes_are_those_of_its_files(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_its_hashes_are_those_of_its_files(folder: Path, tmp_path: Path) -> None:
     corpus = prepare([str(folder)], cache_dir=tmp_path / "cache")
     digest = hashlib.sha256((corpus.directory / HELDOUT).read_bytes()).hexdigest()
     assert corpus.info.heldout_sha256 == digest
@@ -138,8 +141,7 @@ def test_a_single_large_file_is_cut_and_split(tmp_path: Path) -> None:
     assert sorted(texts_of(corpus)) == sorted(pieces)
 
 
-def test_a_second_preparation_finds_the_first(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_a_second_preparation_finds_the_first(folder: Path, tmp_path: Path) -> None:
     seen: list[Progress] = []
     first = prepare([str(folder)], cache_dir=tmp_path / "cache", on_progress=seen.append)
     assert [at.stage for at in seen if at.stage != "read"][-1] == "encode"
@@ -153,8 +155,7 @@ def test_a_second_preparation_finds_the_first(tmp_path: Path) -> None:
     assert again.directory == first.directory
 
 
-def test_changed_text_is_never_answered_from_the_cache(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_changed_text_is_never_answered_from_the_cache(folder: Path, tmp_path: Path) -> None:
     first = prepare([str(folder)], cache_dir=tmp_path / "cache")
     path = folder / "0007.txt"
     before = path.stat()
@@ -165,8 +166,7 @@ def test_changed_text_is_never_answered_from_the_cache(tmp_path: Path) -> None:
     assert path.read_text("utf-8") in texts_of(second)
 
 
-def test_a_folder_is_read_by_suffix_and_the_rest_is_counted(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_a_folder_is_read_by_suffix_and_the_rest_is_counted(folder: Path, tmp_path: Path) -> None:
     (folder / "image.png").write_bytes(b"\x89PNG\0\xff")
     (folder / "LICENSE").write_text("no suffix")
     (folder / ".hidden.txt").write_bytes(b"\0")
@@ -226,8 +226,7 @@ def test_a_dataset_by_name(tmp_path: Path) -> None:
     assert sorted(texts_of(test)) == sorted(make_texts(80, seed=1))
 
 
-def test_a_tokenizer_file_travels_with_the_corpus(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_a_tokenizer_file_travels_with_the_corpus(folder: Path, tmp_path: Path) -> None:
     trained = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300")
     path = tmp_path / "own.json"
     shutil.copy(trained.directory / "tokenizer.json", path)
@@ -238,8 +237,7 @@ def test_a_tokenizer_file_travels_with_the_corpus(tmp_path: Path) -> None:
     assert sorted(texts_of(open_corpus(corpus.directory))) == sorted(TEXTS)
 
 
-def test_a_bpe_is_trained_on_the_train_split_alone(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
+def test_a_bpe_is_trained_on_the_train_split_alone(folder: Path, tmp_path: Path) -> None:
     corpus = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300")
     train = [text.encode() for text in corpus_texts(corpus, "train")]
     heldout = [text.encode() for text in corpus_texts(corpus, "heldout")]
