@@ -189,9 +189,12 @@ class Race:
         known = self.evidence.configs[self.reference.config_hash].scores.get(seed)
         if known is not None:
             return known
-        of_it = (self.reference.config_hash, seed)
-        mine = (t for t in self.trials if (t.config_hash, t.seed) == of_it)
-        return next((trial.objective for trial in mine), None)
+        return next((one.objective for one in self._own(self.reference, seed)), None)
+
+    def _own(self, config: AnyConfig, seed: int) -> Iterator[TrialRecord]:
+        """Yield the race's own trials of a config on a seed."""
+        wanted = config.config_hash, seed
+        return (one for one in self.trials if (one.config_hash, one.seed) == wanted)
 
     def _measure(
         self, config: AnyConfig, seed: int
@@ -214,7 +217,5 @@ class Race:
         known = self.evidence.configs.get(config.config_hash)
         trial_id = None if known is None else known.trial_ids.get(seed)
         if trial_id is None:
-            of_it = (config.config_hash, seed)
-            mine = (t for t in self.trials if (t.config_hash, t.seed) == of_it)
-            trial_id = next(mine).trial_id
+            trial_id = next(self._own(config, seed)).trial_id
         return [(p.step, p.tokens, p.loss) for p in self.curve(trial_id)]

@@ -8,9 +8,8 @@ confirmation that was watched and abandoned counts too, since its results were s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
 
 from trajectory.confirmed import Confirmed
 from trajectory.rows import ConfirmRow
@@ -26,12 +25,6 @@ class Question:
     texts: frozenset[str]
     """Texts, by SHA-256."""
 
-    @classmethod
-    def of(cls, found: Confirmed) -> Self:
-        """Return the question that a conclusion answers."""
-        texts = frozenset(text.sha256 for text in found.texts)
-        return cls(found.chosen.config_hash, found.seeds, texts)
-
     def is_answered_by(self, other: Question) -> bool:
         """Return whether the other question is the same, perhaps with more texts."""
         alike = (self.choice, self.seeds) == (other.choice, other.seeds)
@@ -44,39 +37,34 @@ def earlier_analyses(
     """Return the number of interim analyses before this one. If the question was answered before,
     it is the number before that answer.
 
+    Without a conclusion, a confirmation of the same choice on one of the same texts, planned with
+    more seeds, could have ended after each seed seen from the second on, because an interval needs
+    two. Any other counts once, since it was seen and abandoned. One with the same number of seeds
+    is the present one, resumed.
+
     :param conclusions: the campaign's conclusions, the oldest first.
     :param runs: the campaign's fresh runs.
     :param baseline: the baseline's config_hash.
     """
     concluded: list[Question] = []
     for found in conclusions:
-        answered = Question.of(found)
+        texts = frozenset(text.sha256 for text in found.texts)
+        answered = Question(found.chosen.config_hash, found.seeds, texts)
         if question.is_answered_by(answered):
             return found.earlier_analyses
         if not any(answered.is_answered_by(one) for one in concluded):
             concluded.append(answered)
-    return len(concluded) + sum(_left(question, concluded, runs, baseline))
-
-
-def _left(
-    question: Question, concluded: Sequence[Question], runs: Iterable[ConfirmRow], baseline: str
-) -> Iterable[int]:
-    """Yield the number of interim analyses of each confirmation without a conclusion.
-
-    A confirmation of the same choice on one of the same texts, planned with more seeds, could have
-    ended after each seed seen from the second on, because an interval needs two. Any other counts
-    once, since it was seen and abandoned. One with the same number of seeds is the present one,
-    resumed.
-    """
     known = {(one.choice, len(one.seeds), one.texts) for one in concluded}
-    for (choice, texts, count), seeds in _begun(runs, baseline).items():
+    count = len(concluded)
+    for (choice, texts, planned), seeds in _begun(runs, baseline).items():
         seen = len(seeds - {question.seeds[0]})
         # A script's runs, and those on the search's own text, name no text at all.
         alike = texts == question.texts or not texts.isdisjoint(question.texts)
         same = choice == question.choice and alike
-        if (choice, count, texts) in known or (same and count == len(question.seeds)):
+        if (choice, planned, texts) in known or (same and planned == len(question.seeds)):
             continue
-        yield seen if same and count > len(question.seeds) else min(seen, 1)
+        count += seen if same and planned > len(question.seeds) else min(seen, 1)
+    return count
 
 
 def _begun(

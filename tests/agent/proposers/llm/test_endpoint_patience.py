@@ -68,49 +68,42 @@ def endpoint(server: ScriptedServer) -> Endpoint:
     return Endpoint("http://127.0.0.1:1/v1", "tiny", patience=LIMITS)
 
 
-def failed(server: ScriptedServer, endpoint: Endpoint, *script: Turn) -> tuple[float, int]:
-    """Return the seconds and the requests that a question without an answer took."""
-    server.script = list(script)
-    began_s, requests = server.now_s, len(server.chats)
-    with pytest.raises(EndpointError):
-        endpoint.ask(CHAT, SCHEMA)
-    return server.now_s - began_s, len(server.chats) - requests
-
-
-def test_silence_ends_at_the_deadline_and_then_costs_only_one_request(
-    server: ScriptedServer, endpoint: Endpoint
+@pytest.mark.parametrize(
+    "questions",
+    [
+        pytest.param(
+            [
+                ([SILENCE], (100.0, 2)),
+                ([SILENCE], (60.0, 1)),
+                ([SILENCE], (60.0, 1)),
+                ([refuses(503), answers()], None),
+                ([SILENCE], (100.0, 2)),
+            ],
+            id="silence ends at the deadline, then after one request until there is an answer",
+        ),
+        pytest.param([([SILENCE, answers()], None)], id="silence that passes is retried"),
+        pytest.param(
+            [([SILENCE], (100.0, 2)), ([answers(after_s=59.0)], None)],
+            id="a slow answer after silence, as of a server that loads its model",
+        ),
+        pytest.param([([refuses(502)], (99.0, 100))], id="what never passes"),
+        pytest.param([([refuses(500), SILENCE], (100.0, 3))], id="silence refuses no mode"),
+    ],
+)
+def test_a_question_without_an_answer_takes_these_seconds_and_requests(
+    questions: list[tuple[list[Turn], tuple[float, int] | None]],
+    server: ScriptedServer,
+    endpoint: Endpoint,
 ) -> None:
-    assert failed(server, endpoint, SILENCE) == (100.0, 2)
-    assert failed(server, endpoint, SILENCE) == (60.0, 1)
-    assert failed(server, endpoint, SILENCE) == (60.0, 1)
-    # One answer restores trust: a fault is retried, and silence costs a whole deadline.
-    server.script = [refuses(503), answers()]
-    assert endpoint.ask(CHAT, SCHEMA).error is None
-    assert failed(server, endpoint, SILENCE) == (100.0, 2)
-
-
-def test_silence_that_passes_is_tried_again(server: ScriptedServer, endpoint: Endpoint) -> None:
-    server.script = [SILENCE, answers()]
-    assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
-    assert len(server.chats) == 2
-
-
-def test_a_slow_answer_after_silence_is_waited_for_as_long_as_any_other(
-    server: ScriptedServer, endpoint: Endpoint
-) -> None:
-    """A server that loads its model, for example."""
-    failed(server, endpoint, SILENCE)
-    server.script = [answers(after_s=59.0)]
-    assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
-
-
-def test_silence_after_a_fault_refuses_no_mode(server: ScriptedServer, endpoint: Endpoint) -> None:
-    failed(server, endpoint, refuses(500), SILENCE)
-    assert {mode_of(body) for body in server.chats} == {"json_schema"}
-
-
-def test_what_never_passes_ends_at_the_deadline(server: ScriptedServer, endpoint: Endpoint) -> None:
-    assert failed(server, endpoint, refuses(502)) == (99.0, 100)
+    for script, expected in questions:
+        server.script, server.chats, began_s = script, [], server.now_s
+        if expected is None:
+            assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+            continue
+        with pytest.raises(EndpointError):
+            endpoint.ask(CHAT, SCHEMA)
+        assert (server.now_s - began_s, len(server.chats)) == expected
+        assert {mode_of(body) for body in server.chats} == {"json_schema"}
 
 
 def test_silence_after_a_refusal_reports_the_refusal(
