@@ -12,12 +12,10 @@ from agent.menu.replies import read_code_reply
 from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.code import CodeSplit, LibraryProposer
-from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
-from agent.proposers.llm.proposer import LlmProposer
-from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
 from tests.support.code_menus import code_menu
+from tests.support.endpoints import model_at
 from tests.support.memories import fresh_memory, remember
 from tests.support.openai_server import OpenAIServer, says
 from tests.support.rows import iteration_row
@@ -136,15 +134,10 @@ def reply(code: str) -> str:
     return json.dumps({"reason": "cubes", "code": code})
 
 
-def writer_at(server: OpenAIServer) -> LlmProposer:
-    quick = Patience(timeout_s=60, deadline_s=60, wait=lambda _: 0.01)
-    return LlmProposer(Endpoint(server.url, "tiny", patience=quick), RAILS, Prompter(Budget()))
-
-
 def test_bad_replies_are_refused_with_a_reason_until_a_good_one() -> None:
     fenced = f"It cubes.\n```python\n{GOOD}\n```"
     with OpenAIServer([says(reply(STEALS)), says(reply(MIXES)), says(fenced)]) as server:
-        offer = writer_at(server).write(fresh_memory(MENU), KEY)
+        offer = model_at(server, RAILS).write(fresh_memory(MENU), KEY)
         chats = server.chats
     assert json.loads(offer.raw)["changes"] == {KEY: GOOD + "\n"}
     verdicts = [one.verdict for one in offer.record.attempts]

@@ -40,31 +40,24 @@ class Slow:
         return Offer('{"changes": {"lr": 0.004}, "reason": "r"}', ProposerRecord(kind="slow"))
 
 
-def test_who_asks_aside_does_not_wait() -> None:
-    woken = threading.Event()
-    asking, slow = Asker(woken.set), Slow()
-    asking.ask(slow, RAILS, fresh_memory())
-    assert asking.busy
-    assert asking.answer() is None
-    slow.may.set()
-    assert woken.wait()
-    answer = asking.answer()
-    assert answer is not None
-    assert answer.checked.verdict.allowed
-    assert not asking.busy
-    assert asking.answer() is None, "each once"
-
-
-@pytest.mark.parametrize("error", [ProposerError("the menu is exhausted"), ValueError("a bug")])
-def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Exception) -> None:
+@pytest.mark.parametrize("error", [None, ProposerError("exhausted"), ValueError("a bug")])
+def test_in_a_thread_nobody_waits_and_the_answer_or_error_is_taken_once(
+    error: Exception | None,
+) -> None:
     woken = threading.Event()
     asking, slow = Asker(woken.set), Slow(error)
-    slow.may.set()
     asking.ask(slow, RAILS, fresh_memory())
+    assert (asking.busy, asking.answer()) == (True, None)
+    slow.may.set()
     assert woken.wait()
-    with pytest.raises(type(error), match=str(error)):
-        asking.answer()
-    assert not asking.busy
+    if error is not None:
+        with pytest.raises(type(error), match=str(error)):
+            asking.answer()
+    else:
+        answer = asking.answer()
+        assert answer is not None
+        assert answer.checked.verdict.allowed
+    assert (asking.busy, asking.answer()) == (False, None)
 
 
 def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None:

@@ -6,17 +6,12 @@ import pytest
 
 from agent.proposers.base import ProposerError
 from agent.proposers.llm.completions import Conversations, Message, messages_sha256
-from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.prompt import Prompter
-from agent.proposers.llm.proposer import LlmProposer
-from agent.proposers.llm.wire import Patience
 from autoresearch.errors import MachineryError
-from tests.support.memories import RAILS, memory_of, raw
+from tests.support.endpoints import model_at
+from tests.support.memories import memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
-from trainer.spec import Budget
 
 PROMPT = (Message("system", "s"), Message("user", "ü"))
-QUICK = Patience(timeout_s=600, deadline_s=600, wait=lambda _: 0.01)
 
 
 def test_what_is_kept_is_found_by_its_prompt(tmp_path: Path) -> None:
@@ -40,19 +35,14 @@ def test_a_turn_is_kept_whole_with_its_repairs_whatever_comes_of_it(tmp_path: Pa
     kept = Conversations(tmp_path)
     replies = [says(raw({"lr": 3})), says(raw({"lr": 0.00413}))]
     with OpenAIServer(replies) as server:
-        endpoint = Endpoint(server.url, "tiny", patience=QUICK)
-        proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()), kept)
-        record = proposer.propose(memory_of(5)).record
+        record = model_at(server, kept=kept).propose(memory_of(5)).record
     assert record.prompt_sha256 is not None
     sent = kept.read(record.prompt_sha256)
     assert sent is not None
     assert [message.role for message in sent] == ["system", "user", "assistant", "user"]
     assert messages_sha256(sent[:2]) == record.prompt_sha256
-    with OpenAIServer([refuses(401)]) as server:
-        endpoint = Endpoint(server.url, "tiny", patience=QUICK)
-        proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()), kept)
-        with pytest.raises(ProposerError) as raised:
-            proposer.propose(memory_of(6))
+    with OpenAIServer([refuses(401)]) as server, pytest.raises(ProposerError) as raised:
+        model_at(server, kept=kept).propose(memory_of(6))
     assert raised.value.prompt_sha256 is not None
     assert len(kept.read(raised.value.prompt_sha256) or ()) == 2
 

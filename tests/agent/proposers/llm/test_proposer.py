@@ -2,19 +2,17 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
-from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompter
-from agent.proposers.llm.proposer import KEPT_CHARACTERS, LlmProposer
+from agent.proposers.llm.proposer import KEPT_CHARACTERS
 from agent.proposers.llm.reply_form import proposal_schema, slate_schema
 from agent.proposers.llm.tokens import estimate_tokens
-from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
+from tests.support.endpoints import model_at
 from tests.support.memories import RAILS, fresh_memory, memory_of, raw, remember
 from tests.support.openai_server import (
     OpenAIServer,
@@ -28,19 +26,13 @@ from tests.support.openai_server import (
 from trainer.spec import Budget
 from trajectory.proposals import Arm, Attempt, ProposerRecord, Verdict
 
-QUICK = Patience(timeout_s=120, deadline_s=120, wait=lambda _: 0.01)
 GOOD = raw({"lr": 0.004}, "a higher rate")
-
-
-def llm_at(server: OpenAIServer, **options: Any) -> LlmProposer:
-    endpoint = Endpoint(server.url, "tiny", "key-0123456789", patience=QUICK)
-    return LlmProposer(endpoint, RAILS, Prompter(Budget(), **options))
 
 
 def test_the_request_is_the_prompt_and_an_allowed_reply_is_offered_with_its_record() -> None:
     fenced, memory = f"```json\n{GOOD}\n```", memory_of(20)
     with OpenAIServer([says(fenced)]) as server:
-        offer = llm_at(server).propose(memory)
+        offer = model_at(server).propose(memory)
     prompt = Prompter(Budget()).prompt(memory)
     (body,) = server.chats
     assert [turn["content"] for turn in body["messages"]] == [m.content for m in prompt.messages]
@@ -76,7 +68,7 @@ def test_a_model_is_asked_for_eight_knobs_or_for_the_limit_that_was_chosen(
     count = len(RAILS.menu.knobs)
     memory = replace(memory_of(20), max_changes=limit or count)
     with OpenAIServer([says(GOOD)]) as server:
-        llm_at(server).propose(memory)
+        model_at(server).propose(memory)
     (body,) = server.chats
     changes = schema_of(body)["properties"]["changes"]
     assert changes["maxItems"] == asked
@@ -95,7 +87,7 @@ def test_a_model_is_asked_for_eight_knobs_or_for_the_limit_that_was_chosen(
 )
 def test_a_refused_reply_is_repaired_by_the_verdict_and_more_warmth(bad: str, rail: str) -> None:
     with OpenAIServer([says(bad), says(GOOD)]) as server:
-        offer = llm_at(server).propose(fresh_memory())
+        offer = model_at(server).propose(fresh_memory())
     refused, allowed = offer.record.attempts
     assert refused.raw == bad
     assert refused.verdict is not None
@@ -113,7 +105,7 @@ def test_a_refused_reply_is_repaired_by_the_verdict_and_more_warmth(bad: str, ra
 @pytest.mark.parametrize("turn", [says(""), sends(b"not json")])
 def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn) -> None:
     with OpenAIServer([says(GOOD), turn, says(GOOD)]) as server:
-        llm = llm_at(server)
+        llm = model_at(server)
         llm.propose(fresh_memory())
         offer = llm.propose(fresh_memory())
     unusable, allowed = offer.record.attempts
@@ -126,7 +118,7 @@ def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn) -> None:
 def test_three_refusals_end_the_turn_with_every_attempt_kept() -> None:
     with OpenAIServer([says(raw({"lr": 99}))]) as server:
         with pytest.raises(ProposerError) as raised:
-            llm_at(server).propose(fresh_memory())
+            model_at(server).propose(fresh_memory())
         assert len(server.chats) == 3
     rails = [attempt.verdict and attempt.verdict.rail for attempt in raised.value.attempts]
     assert rails == ["range", "range", "range"]
@@ -139,7 +131,7 @@ def test_a_dead_endpoint_ends_the_turn_with_what_was_said_before() -> None:
         OpenAIServer([says("prose"), refuses(401)]) as server,
         pytest.raises(ProposerError, match="HTTP 401") as raised,
     ):
-        llm_at(server).propose(fresh_memory())
+        model_at(server).propose(fresh_memory())
     said, nothing = raised.value.attempts
     assert said.raw == "prose"
     assert (nothing.raw, nothing.verdict) == ("", None)
@@ -149,7 +141,7 @@ def test_a_dead_endpoint_ends_the_turn_with_what_was_said_before() -> None:
 
 def test_a_long_reply_is_kept_cut_and_shown_short() -> None:
     with OpenAIServer([says("x" * 50_000), says(GOOD)]) as server:
-        offer = llm_at(server).propose(fresh_memory())
+        offer = model_at(server).propose(fresh_memory())
     long = offer.record.attempts[0]
     assert (len(long.raw), long.truncated) == (KEPT_CHARACTERS, True)
     assert not offer.record.attempts[1].truncated
@@ -169,7 +161,7 @@ def test_a_pick_is_the_candidates_own_proposal_with_the_models_reason() -> None:
     memory = memory_of(20)
     slate = slate_of(memory)
     with OpenAIServer([says(choice("C"))]) as server:
-        offer = llm_at(server).choose(memory, slate, ("pick",))
+        offer = model_at(server).choose(memory, slate, ("pick",))
     (body,) = server.chats
     assert schema_of(body) == slate_schema(memory, "ABCD", ("pick",))
     assert json.loads(offer.raw) == {
@@ -203,7 +195,7 @@ def test_a_reply_to_a_slate_names_a_candidate_or_own_changes_where_they_are_allo
 ) -> None:
     memory = memory_of(20)
     with OpenAIServer([says(reply), says(f"I choose {choice('B')}")]) as server:
-        offer = llm_at(server).choose(memory, slate_of(memory), arms)
+        offer = model_at(server).choose(memory, slate_of(memory), arms)
     assert (offer.record.arm, offer.record.expected) == record
     assert [one.verdict and one.verdict.rail for one in offer.record.attempts] == rails
     if record[0] == "own":
@@ -215,7 +207,7 @@ def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
     slate = slate_of(memory)
     said = choice("own", changes=slate.candidates[1].changes)
     with OpenAIServer([says(said)]) as server:
-        record = llm_at(server).choose(memory, slate, ("pick", "own")).record
+        record = model_at(server).choose(memory, slate, ("pick", "own")).record
     assert record.arm == "pick"
 
 
@@ -224,8 +216,8 @@ def test_further_ideas_are_kept_if_the_rails_allow_them_and_refuse_no_reply() ->
     ideas = [RATE, [{"knob": "lr", "value": 99}], "more data", [{"knob": "colour", "value": 1}]]
     said = says(choice("B", ideas=[*ideas, [{"knob": "lr", "value": 0.00414}]]))
     with OpenAIServer([said]) as server:
-        record = llm_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
-        unasked = llm_at(server).choose(memory, slate_of(memory), ("pick",)).record
+        record = model_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
+        unasked = model_at(server).choose(memory, slate_of(memory), ("pick",)).record
     assert record.arm == unasked.arm == "pick"
     assert record.ideas == ({"lr": 0.00413},), "the fifth is one too many"
     assert unasked.ideas == ()
@@ -234,7 +226,7 @@ def test_further_ideas_are_kept_if_the_rails_allow_them_and_refuse_no_reply() ->
 def test_a_config_already_tried_is_refused_with_the_values_that_are_used_up() -> None:
     memory = remember(fresh_memory(), {"lr": 0.004}, 3.8)
     with OpenAIServer([says(GOOD), says(raw({"lr": 0.005}))]) as server:
-        offer = llm_at(server).propose(memory)
+        offer = model_at(server).propose(memory)
     assert offer.record.attempts[0].verdict is not None
     assert offer.record.attempts[0].verdict.rail == "novelty"
     assert json.loads(offer.raw)["changes"] == {"lr": 0.005}
@@ -252,7 +244,7 @@ def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
     memory = memory_of(60)
     tells = {"meta": {"n_ctx": 2048, "n_ctx_train": 8192}}
     with OpenAIServer([says(raw({"lr": 99})), says(GOOD)], tells=tells) as server:
-        assert llm_at(server).propose(memory).raw == GOOD
+        assert model_at(server).propose(memory).raw == GOOD
     first, repair = server.chats
     assert first["max_tokens"] == repair["max_tokens"] == 256
     prompt = Prompter(Budget()).prompt(memory, context=2048)
@@ -264,7 +256,7 @@ def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
 def test_a_server_that_says_its_length_by_refusing_is_asked_again_at_that_length() -> None:
     memory = memory_of(60)
     with OpenAIServer([too_long(2048), says(GOOD), says(GOOD)]) as server:
-        llm = llm_at(server)
+        llm = model_at(server)
         offer = llm.propose(memory)
         llm.propose(memory)
     assert len(offer.record.attempts) == 1
@@ -277,7 +269,7 @@ def test_a_server_that_says_its_length_by_refusing_is_asked_again_at_that_length
 def test_a_server_that_refuses_even_that_ends_the_turn() -> None:
     with OpenAIServer([too_long(2048)]) as server:
         with pytest.raises(ProposerError, match="HTTP 400") as raised:
-            llm_at(server).propose(memory_of(60))
+            model_at(server).propose(memory_of(60))
         assert len(server.chats) == 2
     (attempt,) = raised.value.attempts
     assert attempt.error is not None
