@@ -82,6 +82,10 @@ def test_the_month_and_the_timeline_in_text_and_json() -> None:
     assert monthly["monthly_usd"]["rented_usd"] == 14610
     assert monthly["pays_within_life"] is False
     assert "break-even month" in run("cluster")
+    two = ("cluster", "--gpu", "b200", "--gpus", "2", "--json")
+    for rate, usd in (((), 5.25), (("--set", "B200_HOURLY_USD=6"), 6)):
+        rented = json.loads(run(*two, *rate))["monthly_usd"]["rented_usd"]
+        assert rented == pytest.approx(2 * usd * 730.5)
     days = json.loads(run("timeline", "--target", "llama-7b", "--units", "16", "--json"))
     assert days["days_by_phase"] == {"all": pytest.approx(days["days"])}
     assert "8,192" in run("timeline")
@@ -101,13 +105,6 @@ def test_published_keys_are_kept_where_they_mean_the_same() -> None:
     assert "target_scale_60x" not in other
     for key in ("h100_8gpu_node_target_scale", "8xh100_100_hours"):
         assert f'"{key}"' in other
-
-
-def test_a_gpu_is_compared_at_its_rate_or_at_one_that_is_set() -> None:
-    asked = ("cluster", "--gpu", "b200", "--gpus", "2", "--json")
-    for more, usd in (((), 5.25), (("--set", "B200_HOURLY_USD=6"), 6)):
-        rented = json.loads(run(*asked, *more))["monthly_usd"]["rented_usd"]
-        assert rented == pytest.approx(2 * usd * 730.5)
 
 
 def test_a_month_of_both_in_text_and_json() -> None:

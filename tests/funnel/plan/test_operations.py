@@ -67,8 +67,7 @@ LAYOUT = Layout(tensor=2, pipeline=1, data=4, micro_batch=1, global_batch=128)
 
 
 def booking(mfu: float = 0.4) -> Booking:
-    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
-    return make_booking(TARGET, cluster, mfu=mfu, gpu_hourly_usd=2.5)
+    return make_booking(TARGET, NODE, mfu=mfu, gpu_hourly_usd=2.5)
 
 
 def test_hours_and_money_are_arithmetic() -> None:
@@ -83,7 +82,7 @@ def test_hours_and_money_are_arithmetic() -> None:
     assert compute.first_day_tokens == pytest.approx(compute.tokens_per_s * 86400, rel=1e-6)
     assert booking(0.2).compute.cost_usd == pytest.approx(2 * compute.cost_usd)
     short = TARGET.model_copy(update={"token_budget": 10**6})
-    brief = make_booking(short, booking().cluster, mfu=0.4, gpu_hourly_usd=2.5)
+    brief = make_booking(short, NODE, mfu=0.4, gpu_hourly_usd=2.5)
     assert brief.compute.first_day_tokens == 10**6
 
 

@@ -61,13 +61,10 @@ def test_a_sound_recipe_survives() -> None:
     assert verdict.outcome == "survives"
 
 
-def test_a_learning_rate_that_is_far_too_high_diverges() -> None:
+def test_a_learning_rate_that_is_far_too_high_diverges_or_leaves_all_bounds() -> None:
     verdict, curve = run(lr=3.0, lr_warmup=100, lr_min_ratio=1.0, grad_clip=UNCLIPPED)
     assert verdict.outcome == "diverges"
     assert min(point.loss for point in curve) < curve[-1].loss - 1.0
-
-
-def test_a_learning_rate_that_leaves_all_bounds_is_nonfinite() -> None:
     verdict, curve = run(lr=30.0, lr_warmup=100, grad_clip=UNCLIPPED)
     assert verdict.outcome == "nonfinite"
     assert verdict.step == curve[-1].step + 1 < STEPS
