@@ -200,8 +200,8 @@ class Evidence:
         add_iteration(self.track_records, row)
         self.credits = credited(self.credits, row)
         self.earnings = earned(self.earnings, row)
-        if refused := refusals_of(row):
-            self.refusals.update(refused)
+        if row.proposer.attempts or row.verdict.rail:
+            self.refusals.update(refusals_of(row))
             self.refused_code = (*self.refused_code, *refused_code(row))[-REFUSED_CODE:]
         if row.proposer.ideas:
             self.ideas = (*self.ideas, *ideas_of(row))[-IDEAS:]
@@ -241,18 +241,19 @@ class Evidence:
                     f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
                     "up to its own describes; the journal was edited, so restore it from a copy"
                 )
-            if isinstance(trial.result, TrialFailed):
-                entry.failures.append(trial.result)
-                entry.failed_seeds.append(trial.seed)
+            result, seed = trial.result, trial.seed
+            if isinstance(result, TrialFailed):
+                entry.failures.append(result)
+                entry.failed_seeds.append(seed)
                 continue
-            entry.train_s += trial.result.train_s
-            if isinstance(trial.result, TrialOk):
-                entry.params = trial.result.params
-            if trial.seed in entry.scores:
+            entry.train_s += result.train_s
+            if isinstance(result, TrialOk):
+                entry.params = result.params
+            if seed in entry.scores:
                 continue
-            before = entry.sum_of_squares
-            entry.scores[trial.seed] = trial.result.objective
-            entry.trial_ids[trial.seed] = trial.trial_id
-            if entry.n > 1:
+            before = entry.sum_of_squares if entry.scores else None
+            entry.scores[seed] = result.objective
+            entry.trial_ids[seed] = trial.trial_id
+            if before is not None:
                 self.within_ss = exact_parts([*self.within_ss, -before, entry.sum_of_squares])
                 self.within_dof += 1
