@@ -27,8 +27,7 @@ from agent.search.iterations import (
     PendingFiles,
     PendingIteration,
 )
-from agent.search.pruning import race_prune_rule
-from agent.search.race import REFUSED, Race, decided, upcoming_trials
+from agent.search.race import REFUSED, Race, decided, race_prune_rule, upcoming_trials
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, Work, pause_requested
 from agent.search.trial import Watcher

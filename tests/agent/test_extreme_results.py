@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from agent.cli import app
-from agent.search.pruning import prune_rule
+from agent.search.race import prune_rule
 from agent.workbench.display import ShownTrial
 from tests.support.configs import config
 from tests.support.reports import simulated

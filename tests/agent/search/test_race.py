@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.judge import assess
-from agent.search.pruning import MARGIN_NATS, MARGIN_SDS, prune_rule
-from agent.search.race import Race
+from agent.search.race import MARGIN_NATS, MARGIN_SDS, Race, prune_rule
 from tests.support.configs import config
 from tests.support.races import run_race
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
