@@ -59,31 +59,23 @@ def test_compose_accepts_the_cluster_of_which_nothing_can_be_reached_from_outsid
     assert "--include-dashboard=false" in document["services"]["head"]["entrypoint"]
 
 
-def test_the_loop_reaches_the_model_and_nothing_else() -> None:
+def test_the_loop_reaches_the_model_alone_and_the_page_only_shows() -> None:
     document = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
-    loop = document["services"]["autoresearch"]
+    services = document["services"]
+    loop, serve = services["autoresearch"], services["serve"]
     assert loop["networks"] == ["lab"]
     without_the_machine = {"com.docker.network.bridge.inhibit_ipv4": "true"}
     assert document["networks"]["lab"] == {"internal": True, "driver_opts": without_the_machine}
-    others = [name for name, one in document["services"].items() if "lab" in one["networks"]]
+    others = [name for name, one in services.items() if "lab" in one["networks"]]
     assert others == ["nim", "autoresearch"]
     assert "NGC_API_KEY" not in loop["environment"]
     assert loop["depends_on"]["nim"]["condition"] == "service_healthy"
-
-
-def test_the_page_is_on_loopback_without_a_gpu_and_cannot_write() -> None:
-    serve = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]["serve"]
     assert all(port.startswith("127.0.0.1:") for port in serve["ports"])
     assert serve["volumes"] == ["runs:/runs:ro"]
     assert "deploy" not in serve
-
-
-@pytest.mark.parametrize("name", ["autoresearch", "serve"])
-def test_our_containers_are_not_root_and_their_root_is_read_only(name: str) -> None:
-    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"][name]
-    assert service["user"].split(":")[0] not in {"", "0", "root"}
-    assert service["read_only"] is True
-    assert service["cap_drop"] == ["ALL"]
+    for service in (loop, serve):
+        assert service["user"].split(":")[0] not in {"", "0", "root"}
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
 
 
 def test_the_dockerfile_is_clean() -> None:
@@ -117,27 +109,23 @@ def test_the_build_tries_the_command_as_the_user_who_runs_it() -> None:
     assert not any(line.startswith("USER ") for line in lines[tried:])
 
 
-def test_what_is_installed_is_held_and_never_asked_for() -> None:
-    def lines(*arguments: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, REQUIREMENTS, *arguments], capture_output=True, text=True, check=True
-        )
-        return done.stdout.split("\n")
-
-    assert any(re.match(r"torch==\d", line) for line in lines("held"))
-    assert not any(line.startswith("torch") for line in lines("wanted"))
-
-
-def test_what_is_not_installed_is_asked_for(tmp_path: Path) -> None:
+def requirements(*words: str | Path, python: tuple[str, ...] = ()) -> tuple[int, list[str], str]:
+    """Return the exit code, the lines and the errors of the script that names what to install."""
     done = subprocess.run(
-        # Without site-packages nothing is installed.
-        [sys.executable, "-S", "-I", REQUIREMENTS, "wanted"],
+        [sys.executable, *python, *(() if "-c" in python else (REQUIREMENTS,)), *words],
         capture_output=True,
         text=True,
-        check=True,
-        cwd=tmp_path,
+        check=False,
     )
-    assert any(line.startswith("torch>=") for line in done.stdout.split("\n"))
+    return done.returncode, done.stdout.strip().split("\n"), done.stderr
+
+
+def test_what_is_installed_is_held_and_never_asked_for() -> None:
+    assert any(re.match(r"torch==\d", line) for line in requirements("held")[1])
+    assert not any(line.startswith("torch") for line in requirements("wanted")[1])
+    # Without site-packages nothing is installed.
+    missing = requirements("wanted", python=("-S", "-I"))[1]
+    assert any(line.startswith("torch>=") for line in missing)
 
 
 def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: Path) -> None:
@@ -149,46 +137,33 @@ def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: P
     program = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); "
     program += "sys.argv[1:] = ['wanted', 'serve']; "
     program += f"runpy.run_path({str(REQUIREMENTS)!r}, run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-S", "-I", "-c", program], capture_output=True, text=True, check=True
-    )
-    wanted = [re.split("[<>=]", line)[0] for line in done.stdout.splitlines()]
-    assert "fastapi" in wanted
-    assert "torch" not in wanted
+    code, lines, errors = requirements(python=("-S", "-I", "-c", program))
+    wanted = [re.split("[<>=]", line)[0] for line in lines]
+    assert (code, "fastapi" in wanted, "torch" in wanted) == (0, True, False), errors
 
 
 @pytest.mark.slow
 def test_every_command_can_be_imported_here() -> None:
-    done = subprocess.run(
-        [sys.executable, REQUIREMENTS, "imports"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+    code, lines, errors = requirements("imports")
+    assert (code, lines) == (0, [""]), errors
 
 
 def test_what_the_base_brought_may_be_joined_but_not_replaced(tmp_path: Path) -> None:
-    def unchanged(constraints: str) -> subprocess.CompletedProcess[str]:
-        file = tmp_path / "held.txt"
-        file.write_text(constraints)
-        return subprocess.run(
-            [sys.executable, REQUIREMENTS, "unchanged", file],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def unchanged(constraints: str) -> tuple[int, str]:
+        (tmp_path / "held.txt").write_text(constraints)
+        code, _, errors = requirements("unchanged", tmp_path / "held.txt")
+        return code, errors
 
     numpy, torch = (f"{name}=={version(name)}" for name in ("numpy", "torch"))
-    assert unchanged(f"{numpy}\n{torch}\n").returncode == 0
-    assert unchanged(f"{torch}\n").returncode == 0
-    replaced = unchanged(f"numpy==1.0\n{torch}\ntriton==0.1\n")
-    assert replaced.returncode == 1
-    assert "the base image's numpy==1.0, triton==0.1 was replaced" in replaced.stderr
+    assert unchanged(f"{numpy}\n{torch}\n")[0] == unchanged(f"{torch}\n")[0] == 0
+    code, errors = unchanged(f"numpy==1.0\n{torch}\ntriton==0.1\n")
+    assert code == 1
+    assert "the base image's numpy==1.0, triton==0.1 was replaced" in errors
 
 
 def test_the_command_is_found_where_its_installer_put_it() -> None:
-    done = subprocess.run(
-        [sys.executable, REQUIREMENTS, "script"], capture_output=True, text=True, check=True
-    )
-    assert Path(done.stdout.strip()) == Path(sys.executable).with_name("autoresearch").resolve()
+    [path] = requirements("script")[1]
+    assert Path(path) == Path(sys.executable).with_name("autoresearch").resolve()
 
 
 @pytest.mark.parametrize("where", ["on PATH", "in VIRTUAL_ENV", "under its other name"])

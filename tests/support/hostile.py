@@ -124,15 +124,15 @@ def truncate(trial_dir: Path, path: str) -> str:
 
 
 def write_through_symlink(trial_dir: Path, path: str) -> str:
-    link = trial_dir / "link"
+    link = trial_dir / "soft"
     link.symlink_to(path)
     link.write_text("overwritten")
     return "written"
 
 
 def write_through_hardlink(trial_dir: Path, path: str) -> str:
-    (trial_dir / "link").hardlink_to(path)
-    (trial_dir / "link").write_text("overwritten")
+    (trial_dir / "hard").hardlink_to(path)
+    (trial_dir / "hard").write_text("overwritten")
     return "written"
 
 

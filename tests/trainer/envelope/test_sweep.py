@@ -20,7 +20,7 @@ from trainer.corpus import open_corpus
 from trainer.corpus.store import is_intact
 from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings
 from trainer.envelope.random_corpus import random_corpus, vocabulary_of
-from trainer.envelope.sweep import POINTS_FILE, cells, counted_step_s, sweep, why_beyond
+from trainer.envelope.sweep import POINTS_FILE, cells, sweep, why_beyond
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import BackendName, CurvePoint, TrialFailed
@@ -50,11 +50,6 @@ def test_the_warm_up_is_not_counted(
     assert only.step_ms == pytest.approx(step_ms)
     assert only.tokens_per_s == pytest.approx(32e3 / step_ms)
     assert machine.specs[0].budget.amount == steps
-
-
-def test_a_curve_without_the_counted_steps_is_the_machinerys_fault() -> None:
-    with pytest.raises(MachineryError):
-        counted_step_s([], 2)
 
 
 def test_a_failure_is_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ by the sandbox shows without a GPU.
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from tests.support.trials import on_gpu, trial_spec
 from trainer.executors.base import TrialAborted
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import TrialFailed
 
 HERE = Layers.detect()
 
@@ -79,22 +78,6 @@ def test_libcuda_starts_in_a_trial(confined: LocalExecutor, tmp_path: Path) -> N
     assert f"/proc/{told['pid']}/task" in told["open"]
 
 
-def test_what_is_refused_stops_the_campaign_with_the_code(
-    machine: StubMachine, tmp_path: Path
-) -> None:
-    """The stand-in can fail: each of these paths is closed, and it reports that as the real library
-    does."""
-    for number, told in enumerate(({"reads": "/proc/1/environ"}, {"writes": "/proc/self/comm"})):
-        trial_dir = hostile.arm(tmp_path / str(number), hostile.tell_driver)
-        with (
-            executor_on(machine, **told) as executor,
-            pytest.raises(MachineryError, match="cuInit returned 304"),
-        ):
-            executor.run(on_gpu(), trial_dir)
-        assert "Permission denied" in log_of(trial_dir)
-        assert not (trial_dir / "result.json").exists(), "it is no evidence"
-
-
 def test_a_trial_on_a_cpu_starts_no_driver(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
     with executor_on(machine, ends="304") as executor:
@@ -105,6 +88,9 @@ def test_a_trial_on_a_cpu_starts_no_driver(machine: StubMachine, tmp_path: Path)
 @pytest.mark.parametrize(
     ("told", "device", "said"),
     [
+        # Both paths are closed, and the stand-in reports that as the real library does.
+        ({"reads": "/proc/1/environ"}, "cuda", "cuInit returned 304"),
+        ({"writes": "/proc/self/comm"}, "cuda", "cuInit returned 304"),
         ({"ends": "803"}, "cuda", "cuInit returned 803"),
         ({"ends": "5"}, "cuda", "cuInit returned 5"),
         ({"ends": "segv"}, "cuda", "SIGSEGV"),
@@ -126,6 +112,7 @@ def test_a_driver_that_does_not_start_is_never_evidence(
         executor.run(spec.model_copy(update={"device": device}), trial_dir)
     assert not (trial_dir / "result.json").exists()
     assert "\n" not in str(failure.value), "one plain sentence"
+    assert ("Permission denied" in log_of(trial_dir)) == ("304" in said)
 
 
 def test_without_a_driver_the_sentence_says_so(tmp_path: Path) -> None:
@@ -139,22 +126,15 @@ def test_without_a_driver_the_sentence_says_so(tmp_path: Path) -> None:
         executor.run(on_gpu(), trial_dir)
 
 
-def test_a_crash_between_the_start_and_the_first_step_is_no_evidence(
+def test_a_crash_before_the_first_step_is_no_evidence_but_a_kill_may_be_its_memory(
     confined: LocalExecutor, tmp_path: Path
 ) -> None:
-    trial_dir = hostile.arm(tmp_path / "trial", hostile.die_by, number=int(signal.SIGSEGV))
+    trial_dir = hostile.arm(tmp_path / "a", hostile.die_by, number=int(signal.SIGSEGV))
     with pytest.raises(MachineryError):
         confined.run(on_gpu(), trial_dir)
     assert not (trial_dir / "result.json").exists()
-
-
-def test_what_kills_a_trial_after_the_start_may_be_its_memory(
-    confined: LocalExecutor, tmp_path: Path
-) -> None:
-    trial_dir = hostile.arm(tmp_path / "trial", hostile.die_by, number=int(signal.SIGKILL))
-    result = confined.run(on_gpu(), trial_dir).result
-    assert isinstance(result, TrialFailed)
-    assert result.status == "killed"
+    trial_dir = hostile.arm(tmp_path / "b", hostile.die_by, number=int(signal.SIGKILL))
+    assert confined.run(on_gpu(), trial_dir).result.status == "killed"
 
 
 def test_a_stop_that_was_asked_for_stays_one(machine: StubMachine, tmp_path: Path) -> None:
@@ -165,82 +145,64 @@ def test_a_stop_that_was_asked_for_stays_one(machine: StubMachine, tmp_path: Pat
     assert (trial_dir / "spec.json").exists(), "it was stopped while its driver started"
 
 
-@pytest.fixture
-def attack(tmp_path: Path) -> Callable[..., Any]:
-    """Run an attack in a fresh trial on the GPU; return its loot."""
-
-    def attack(executor: LocalExecutor, what: Callable[..., Any], /, **arguments: object) -> Any:
-        trials = tmp_path / "campaign" / "trials"
-        number = len(list(trials.iterdir())) if trials.exists() else 0
-        trial_dir = hostile.arm(trials / str(number), what, **arguments)
-        executor.run(on_gpu(), trial_dir)
-        return hostile.loot(trial_dir)
-
-    return attack
-
-
-def test_the_names_of_threads_open_no_other_process(
-    confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any]
-) -> None:
-    """The exception does not open anything else of this process outside its threads, either."""
-    supervisor = f"/proc/{os.getpid()}/task/{os.getpid()}"
-    assert attack(confined, hostile.rename_own_thread, name="mine") == "mine"
-    for file in ("comm", "oom_score_adj", "mem", "clear_refs"):
-        assert refused(attack(confined, hostile.write, path=f"{supervisor}/{file}")), file
-    for path in ("/proc/self/oom_score_adj", "/proc/self/comm", "/proc/self/mem"):
-        assert refused(attack(confined, hostile.write, path=path)), path
-    assert refused(attack(confined, hostile.read, path=f"{supervisor}/environ"))
-    # Creating a file there is not allowed, and the kernel could not do it.
-    assert "errno" in attack(confined, hostile.write, path="/proc/self/task/new")
-    score = f"{supervisor}/oom_score_adj"
-    # The kernel does not accept this text, but the file was writable.
-    assert attack(unconfined, hostile.write, path=score)["errno"] == errno.EINVAL
-    assert attack(unconfined, hostile.write_to_the_server)["errno"] == errno.EINVAL
-    assert refused(attack(confined, hostile.write_to_the_server))
-
-
-def test_a_trial_cannot_make_itself_safe_from_the_out_of_memory_killer(
-    confined: LocalExecutor, attack: Callable[..., Any]
-) -> None:
-    """The path to its threads allows it, but the kernel lets no process go below its previous
-    value."""
-    assert refused(attack(confined, hostile.spare_oneself, score=-1))
-
-
 def test_a_trial_on_a_cpu_names_no_threads(confined: LocalExecutor, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.rename_own_thread, name="mine")
     confined.run(trial_spec(device="cpu"), trial_dir)
     assert refused(hostile.loot(trial_dir))
 
 
-def test_the_drivers_files_open_no_others(
-    machine: StubMachine, confined: LocalExecutor, attack: Callable[..., Any]
+def test_what_the_driver_needs_opens_nothing_else(
+    machine: StubMachine, confined: LocalExecutor, unconfined: LocalExecutor, tmp_path: Path
 ) -> None:
-    """Files beside them stay closed, and readable files cannot be written."""
-    root = machine.root
-    (root / "proc" / "driver" / "rtc").write_text("other")
-    (root / "dev" / "sda").write_text("other")
-    closed = [root / "proc" / "driver" / "rtc", root / "dev" / "sda", root / "proc" / "meminfo"]
+    """Landlock allows a memory file to be executed, and the driver needs memfd_create."""
+    root, threads = machine.root, f"/proc/{os.getpid()}/task/{os.getpid()}"
     params = root / "proc" / "driver" / "nvidia" / "params"
-    assert attack(confined, hostile.read, path=str(params)) == ""
-    for path in closed:
-        assert refused(attack(confined, hostile.read, path=str(path))), path
-    for path in (params, params.with_name("new"), root / "dev" / "nvidia-new"):
-        assert refused(attack(confined, hostile.write, path=str(path))), path
-    assert refused(attack(confined, hostile.remove, path=str(root / "dev" / "nvidia0")))
-    address = "/proc/sys/vm/mmap_min_addr"
-    assert attack(confined, hostile.read, path=address).strip().isdigit()
-    assert refused(attack(confined, hostile.write, path=address))
-    assert refused(attack(confined, hostile.read, path="/proc/sys/kernel/core_pattern"))
-
-
-def test_a_program_in_memory_is_confined_like_the_trial(
-    confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any], tmp_path: Path
-) -> None:
-    """The driver needs memfd_create, and Landlock allows a memory file to be executed."""
-    secret = tmp_path / "precious"
+    address, secret = "/proc/sys/vm/mmap_min_addr", tmp_path / "precious"
     secret.write_text("the secret")
-    told = attack(confined, hostile.read_with_a_program_in_memory, path=str(secret))
+    closed = [root / "proc" / "driver" / "rtc", root / "dev" / "sda", root / "proc" / "meminfo"]
+    for path in closed[:2]:
+        path.write_text("other")
+    read = [*closed, "/proc/sys/kernel/core_pattern", f"{threads}/environ"]
+    written = [
+        *(f"{threads}/{name}" for name in ("comm", "oom_score_adj", "mem", "clear_refs")),
+        *(f"/proc/self/{name}" for name in ("oom_score_adj", "comm", "mem")),
+        *(params, params.with_name("new"), root / "dev" / "nvidia-new", address),
+    ]
+    attacks = [
+        (hostile.rename_own_thread, {"name": "mine"}),
+        (hostile.read, {"path": str(params)}),
+        (hostile.read, {"path": address}),
+        (hostile.read_with_a_program_in_memory, {"path": str(secret)}),
+        # Creating a file there is not allowed, and the kernel could not do it.
+        (hostile.write, {"path": "/proc/self/task/new"}),
+        *((hostile.read, {"path": str(path)}) for path in read),
+        *((hostile.write, {"path": str(path)}) for path in written),
+        (hostile.remove, {"path": str(root / "dev" / "nvidia0")}),
+        (hostile.write_to_the_server, {}),
+        # The path to its threads allows it, but the kernel lets no process go below its previous
+        # value: it cannot make itself safe from the out-of-memory killer.
+        (hostile.spare_oneself, {"score": -1}),
+    ]
+
+    def struck(executor: LocalExecutor, name: str, *attacks: Any) -> list[Any]:
+        trial_dir = tmp_path / "campaign" / "trials" / name
+        hostile.arm(trial_dir, hostile.several, **hostile.in_turn(*attacks))
+        executor.run(on_gpu(), trial_dir)
+        loot: list[Any] = hostile.loot(trial_dir)
+        return loot
+
+    renamed, found, number, told, new, *others = struck(confined, "a", *attacks)
+    assert (renamed, found, number.strip().isdigit()) == ("mine", "", True)
     assert "the secret" not in told
-    told = attack(unconfined, hostile.read_with_a_program_in_memory, path=str(secret))
+    assert "errno" in new
+    assert [one for one in zip(attacks[5:], others, strict=True) if not refused(one[1])] == []
+    told, server, score = struck(
+        unconfined,
+        "b",
+        attacks[3],
+        (hostile.write_to_the_server, {}),
+        (hostile.write, {"path": f"{threads}/oom_score_adj"}),
+    )
     assert told == "the secret"
+    # The kernel does not accept this text, but the files were writable.
+    assert server["errno"] == score["errno"] == errno.EINVAL

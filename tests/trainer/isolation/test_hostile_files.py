@@ -188,7 +188,7 @@ def test_a_flood_of_lines_is_read_in_small_bites(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_no_escape_sequence_of_an_error_reaches_whoever_shows_it(tmp_path: Path) -> None:
+def test_no_escape_sequence_reaches_whoever_shows_an_error_or_a_failure(tmp_path: Path) -> None:
     spec = trial_spec()
     files = TrialFiles(spec, tmp_path / "trial")
     error = {"kind": "CorpusError", "message": UGLY + "no corpus" + "!" * 10_000}
@@ -197,11 +197,7 @@ def test_no_escape_sequence_of_an_error_reaches_whoever_shows_it(tmp_path: Path)
     files.close()
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) == 2000
-
-
-def test_no_escape_sequence_of_a_failure_reaches_whoever_shows_it() -> None:
-    text = json.dumps({"status": "crash", "message": UGLY + "why"})
-    result = parse_result(text)
+    result = parse_result(json.dumps({"status": "crash", "message": UGLY + "why"}))
     assert isinstance(result, TrialFailed)
     assert result.message.isprintable()
     assert result.message.endswith("why")
@@ -253,28 +249,23 @@ OBSTACLES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> None:
-    """It neither ends the loop nor calls for more disk space."""
+def test_what_lies_in_a_files_place_stops_no_run_and_is_no_result(
+    place: Path, obstacle: Any
+) -> None:
+    """It neither ends the loop nor calls for more disk space, and the trial can be run again."""
+    place.mkdir()
+    for name in ("spec.json", "trainer.log", "curve.jsonl", "tmp"):
+        obstacle(place / name)
+    assert read_curve(place) == []
     spec = trial_spec()
     files = TrialFiles(spec, place)
+    assert files.curve.read() == []
     obstacle(place / RESULT_FILE)
     result = judge(spec, files, exited(None))
     files.close()
     assert isinstance(result, TrialFailed)
     assert (result.status, result.message) == ("crash", "ended without a result")
     assert finished_trial(place) == (spec, result)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_a_trial_can_be_run_again_whatever_the_first_try_left(place: Path, obstacle: Any) -> None:
-    place.mkdir()
-    for name in ("spec.json", "trainer.log", "curve.jsonl", "tmp"):
-        obstacle(place / name)
-    assert read_curve(place) == []
-    files = TrialFiles(trial_spec(), place)
-    assert files.curve.read() == []
-    files.close()
 
 
 def test_a_directory_that_may_not_be_written_is_no_evidence(tmp_path: Path) -> None:
@@ -293,13 +284,10 @@ def test_a_trial_cannot_have_lasted_longer_than_it_may(tmp_path: Path) -> None:
 
 
 def test_a_curve_in_which_no_time_passes_is_no_measure_of_a_step() -> None:
-    for elapsed_s in (5e-324, 1e-300):
-        points = [POINT, POINT.model_copy(update={"step": 2, "elapsed_s": POINT.elapsed_s})]
-        points += [POINT.model_copy(update={"step": 3, "elapsed_s": 0.0})]
-        still = [
-            POINT.model_copy(update={"step": 1, "elapsed_s": 0.0}),
-            POINT.model_copy(update={"step": 2, "elapsed_s": elapsed_s}),
-        ]
-        for curve in (points, still):
-            with pytest.raises(MachineryError):
-                counted_step_s(curve, 1)
+    def curve(*elapsed_s: float) -> list[CurvePoint]:
+        changes = ({"step": n, "elapsed_s": s} for n, s in enumerate(elapsed_s, start=1))
+        return [POINT.model_copy(update=change) for change in changes]
+
+    for times in ((), (0.05, 0.05, 0.0), (0.0, 5e-324), (0.0, 1e-300)):
+        with pytest.raises(MachineryError):
+            counted_step_s(curve(*times), 1)

@@ -45,6 +45,54 @@ def fail(
     return result
 
 
+EXIT, DIE = hostile.exit_with, hostile.die_by
+NO_RESULT = "ended without a result"
+ENDS: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
+    # attack, its arguments and limits, status, what its message holds
+    (hostile.freeze, {"wall_s": 0.5}, "timeout", "not done within the limit of 0.5 s"),
+    (hostile.hold_memory, {"mib": 300, "memory_gib": 0.2}, "oom", "over the limit of 0.2 GiB"),
+    # shared memory counts once
+    (hostile.hold_memory, {"mib": 150, "forks": 3, "memory_gib": 0.3}, "crash", NO_RESULT),
+    (
+        hostile.fork_many,
+        {"many": 300, "processes": 20},
+        "killed",
+        "processes, over the limit of 20",
+    ),
+    (EXIT, {"code": 3, "last_words": "no\x1b[31m!\n\n"}, "crash", "exit code 3: no [31m!"),
+    (EXIT, {"code": 0}, "crash", NO_RESULT),
+    (hostile.divide_by_zero, {}, "crash", "exit code 1: ZeroDivisionError: division by zero"),
+    (DIE, {"number": int(signal.SIGSEGV)}, "killed", "killed by SIGSEGV"),
+    (DIE, {"number": int(signal.SIGKILL)}, "killed", "SIGKILL, perhaps by the out-of-memory"),
+    (DIE, {"number": int(signal.SIGTERM)}, "killed", "killed by SIGTERM"),
+    # results are read with bounds, and through no link
+    (hostile.leave_huge_result, {}, "crash", NO_RESULT),
+    (hostile.leave_symlinked_result, {"path": "GENUINE"}, "crash", NO_RESULT),
+    (hostile.leave_directory_as_result, {}, "crash", NO_RESULT),
+]
+
+
+@pytest.mark.parametrize(("attack", "arguments", "status", "says"), ENDS)
+def test_each_end_has_its_status_and_cause(
+    executor: LocalExecutor,
+    tmp_path: Path,
+    attack: Callable[..., Any],
+    arguments: dict[str, Any],
+    status: str,
+    says: str,
+) -> None:
+    genuine = tmp_path / "genuine"
+    genuine.write_text(trial_ok(trial_spec()).model_dump_json())
+    told = {name: str(genuine) if one == "GENUINE" else one for name, one in arguments.items()}
+    result = fail(executor, tmp_path / "trial", attack, **told)
+    assert result.status == status
+    assert says in result.message
+    assert of_trials(executor) == []
+    if status == "oom":
+        assert result.peak_mem_gib is not None
+        assert 0.2 < result.peak_mem_gib < 0.5
+
+
 def test_an_interrupted_trial_can_be_run_again(
     executor: LocalExecutor, trial_dir: Path, tmp_path: Path
 ) -> None:
@@ -77,10 +125,6 @@ def test_an_error_in_a_callback_leaves_nothing(executor: LocalExecutor, trial_di
     assert again.status == "crash"
 
 
-def test_a_frozen_trial_is_ended(executor: LocalExecutor, trial_dir: Path) -> None:
-    assert fail(executor, trial_dir, hostile.freeze, wall_s=0.5).status == "timeout"
-
-
 def test_nothing_outlives_a_trial_that_ends(executor: LocalExecutor, trial_dir: Path) -> None:
     """The supervisor itself gets no children either."""
     before = psutil.Process(os.getpid()).children()
@@ -100,26 +144,6 @@ def test_a_process_that_keeps_fleeing_is_caught(executor: LocalExecutor, trial_d
     assert noted(trial_dir) == seen
 
 
-def test_the_memory_limit_is_kept(executor: LocalExecutor, trial_dir: Path) -> None:
-    result = fail(executor, trial_dir, hostile.hold_memory, mib=300, memory_gib=0.2)
-    assert result.status == "oom"
-    assert result.message.endswith("GiB of memory, over the limit of 0.2 GiB")
-    assert result.peak_mem_gib is not None
-    assert 0.2 < result.peak_mem_gib < 0.5
-
-
-def test_shared_memory_counts_once(executor: LocalExecutor, trial_dir: Path) -> None:
-    result = fail(executor, trial_dir, hostile.hold_memory, mib=150, forks=3, memory_gib=0.3)
-    assert result.status == "crash"  # it ended by itself
-
-
-def test_a_fork_bomb_is_ended(executor: LocalExecutor, trial_dir: Path) -> None:
-    result = fail(executor, trial_dir, hostile.fork_many, many=300, processes=20)
-    assert result.status == "killed"
-    assert result.message.endswith("processes, over the limit of 20")
-    assert of_trials(executor) == []
-
-
 def test_the_log_is_never_followed_through_a_link(
     executor: LocalExecutor, trial_dir: Path, tmp_path: Path
 ) -> None:
@@ -127,31 +151,6 @@ def test_the_log_is_never_followed_through_a_link(
     outside.write_text("x" * 1000)
     fail(executor, trial_dir, hostile.replace_log_by_symlink, path=str(outside), log_bytes=500)
     assert outside.read_text() == "x" * 1000
-
-
-def test_exit_codes(executor: LocalExecutor, tmp_path: Path) -> None:
-    result = fail(executor, tmp_path / "a", hostile.exit_with, code=3, last_words="no\x1b[31m!\n\n")
-    assert (result.status, result.message) == ("crash", "exit code 3: no [31m!")
-    result = fail(executor, tmp_path / "b", hostile.exit_with, code=0)
-    assert (result.status, result.message) == ("crash", "ended without a result")
-    result = fail(executor, tmp_path / "c", hostile.divide_by_zero)
-    assert result.message == "exit code 1: ZeroDivisionError: division by zero"
-
-
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [
-        (signal.SIGSEGV, "killed by SIGSEGV"),
-        (signal.SIGKILL, "killed by SIGKILL, perhaps by the out-of-memory killer"),
-        (signal.SIGTERM, "killed by SIGTERM"),
-    ],
-)
-def test_signals(
-    executor: LocalExecutor, trial_dir: Path, number: signal.Signals, message: str
-) -> None:
-    result = fail(executor, trial_dir, hostile.die_by, number=int(number))
-    assert result.status == "killed"
-    assert result.message.startswith(message)
 
 
 def test_a_kill_by_the_kernel_for_memory_is_oom(trial_dir: Path) -> None:
@@ -162,20 +161,6 @@ def test_a_kill_by_the_kernel_for_memory_is_oom(trial_dir: Path) -> None:
     files.close()
     assert isinstance(result, TrialFailed)
     assert (result.status, result.peak_mem_gib) == ("oom", 1.0)
-
-
-def test_results_are_read_with_bounds_and_through_no_link(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
-    genuine = tmp_path / "genuine"
-    genuine.write_text(trial_ok(trial_spec()).model_dump_json())
-    for attack, arguments in (
-        (hostile.leave_huge_result, {}),
-        (hostile.leave_symlinked_result, {"path": str(genuine)}),
-        (hostile.leave_directory_as_result, {}),
-    ):
-        result = fail(executor, tmp_path / attack.__name__, attack, **arguments)
-        assert (result.status, result.message) == ("crash", "ended without a result")
 
 
 @pytest.mark.parametrize(
