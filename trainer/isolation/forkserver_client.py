@@ -1,5 +1,6 @@
 """Start, use and end a fork server from the supervisor."""
 
+import contextlib
 import os
 import select
 import signal
@@ -107,19 +108,13 @@ class ForkServerClient:
         :raises MachineryError: if it does not become ready.
         """
         if not self._ready:
-            try:
-                message = self._answer(given_up)
-            except ServerDied:
+            with contextlib.suppress(ServerDied):
+                self._ready = isinstance(self._answer(given_up), Ready)
+            if not self._ready:
                 raise MachineryError(
                     f"the fork server did not start ({self.last_words()});"
                     " see `autoresearch doctor`"
-                ) from None
-            if not isinstance(message, Ready):
-                raise MachineryError(
-                    f"the fork server was not ready within {_READY_S:g} s;"
-                    " see `autoresearch doctor`"
                 )
-            self._ready = True
         self._send(start)
         started = self._answer(given_up)
         if not isinstance(started, Started):

@@ -50,17 +50,11 @@ def clear_left(trials: Path) -> None:
 
 
 def _remove_tree(path: Path) -> None:
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(path, ignore_errors=True)
-        if os.path.lexists(path):
-            _open_folders(path)
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _open_folders(path: Path) -> None:
-    """Make folders readable that a trial created without permissions."""
+    """Remove a tree as far as possible, folders without permissions too; follow no link."""
     below = (Path(parent, name) for parent, folders, _ in os.walk(path) for name in folders)
-    for folder in chain((path,), below):  # each before the walk lists it
-        with contextlib.suppress(OSError):
-            if not folder.is_symlink():
-                folder.chmod(0o700)
+    with contextlib.suppress(RecursionError):
+        for folder in chain((path,), below):  # each before the walk lists it
+            with contextlib.suppress(OSError):
+                if not folder.is_symlink():
+                    folder.chmod(0o700)
+        shutil.rmtree(path, ignore_errors=True)

@@ -89,7 +89,13 @@ def connect(address: str | None = None, sent: Path | None = None) -> None:
                 logging_level=logging.CRITICAL,
             )
     except Exception as error:  # of many kinds: ConnectionError, RuntimeError, ValueError, …
-        raise MachineryError(_why_not(address, error)) from error
+        raise MachineryError(
+            f"the Ray cluster {'of this machine' if address is None else f'at {address}'} does not"
+            f" take it ({_gist(error)}); start one with `ray start --head`, or join one with `ray"
+            " start --address HOST:PORT`, with --num-cpus 0 if it should train nothing here; where"
+            " it was started with a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or"
+            " ~/.ray/auth_token, as on its head"
+        ) from error
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # for the same reason
 
 
@@ -222,26 +228,6 @@ def _knock(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}); on its head run `ray start --head`, "
             "or choose another address"
         ) from error
-
-
-def _why_not(address: str | None, error: Exception) -> str:
-    """Return Ray's reason, and what to do."""
-    text = str(error)
-    if type(error).__name__ == "AuthenticationError" or "oken" in text:
-        return (
-            f"the Ray cluster wants a token ({_gist(error)}); set RAY_AUTH_MODE=token, and"
-            " RAY_AUTH_TOKEN or ~/.ray/auth_token as on its head"
-        )
-    if address is None:
-        return (
-            f"this machine is not in a Ray cluster ({_gist(error)}); start one with `ray"
-            " start --head`, or join one with `ray start --address HOST:PORT`"
-        )
-    return (
-        f"the Ray cluster at {address} does not take this machine ({_gist(error)}); join it"
-        f" with `ray start --address {address} --num-cpus 0`, set RAY_AUTH_MODE=token and"
-        " RAY_AUTH_TOKEN where it was started with a token, then run this again"
-    )
 
 
 def _gist(error: BaseException) -> str:

@@ -114,16 +114,15 @@ class Seat:
 
 def unfit(facts: NodeFacts, device: str) -> str:
     """Return why no trial of a campaign here can run there, and what to do; empty if one can."""
-    if facts.code != code_identity():
-        return (
-            f"it has autoresearch {facts.code} and this machine {code_identity()}; install the same"
-            " version there"
-        )
-    if facts.torch != installed_version("torch"):
-        return (
-            f"it has torch {facts.torch} and this machine {installed_version('torch')}, and their"
-            " sums differ; install the same version there"
-        )
+    for name, theirs, ours in (
+        ("autoresearch", facts.code, code_identity()),
+        ("torch", facts.torch, installed_version("torch")),
+    ):
+        if theirs != ours:
+            return (
+                f"it has {name} {theirs} and this machine {ours}, and sums may differ; install the"
+                " same version there"
+            )
     if facts.disk:
         return f"{facts.directory} cannot be written there ({facts.disk}); make it writable"
     if device.startswith("cuda") and not facts.gpus:

@@ -78,7 +78,8 @@ SHUT = (
 ).split()
 FREE = "process_vm_readv io_uring_setup unshare keyctl pidfd_getfd ptrace".split()
 """Calls that a process without capabilities may make; the last makes its parent its tracer."""
-NET = [f"/proc/{who}/net/{table}" for who in ("self", "thread-self") for table in ("unix", "tcp")]
+TABLES = ("unix", "tcp", "route")
+NET = [f"/proc/{who}/net/{one}" for who in ("self", "thread-self") for one in TABLES]
 FAMILIES = ("AF_INET", "AF_INET6", "AF_PACKET", "AF_NETLINK", "AF_VSOCK")
 Row = tuple[Strike, dict[str, Any], set[int], str]
 ATTACKS: list[Row] = [
@@ -99,7 +100,7 @@ ATTACKS: list[Row] = [
     *((hostile.read, {"path": f"/proc/PID/{name}"}, DENIED, "")
       for name in ("environ", "maps", "mem", "fd/0")),
     (hostile.read, {"path": "/proc/PID/cmdline"}, DENIED, "works"),
-    *((hostile.read, {"path": path}, EACCES, "works") for path in (*NET, "/proc/self/net/route")),
+    *((hostile.read, {"path": path}, EACCES, "works") for path in NET),
     (hostile.execute_own_file, {}, DENIED, "works"),
     *((hostile.open_socket, {"family": int(getattr(socket, name)), "kind": 2}, EACCES, "")
       for name in FAMILIES),
