@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from autoresearch.errors import CorpusError, MachineryError, SpecError
@@ -93,6 +94,12 @@ def in_turn(*attacks: tuple[Callable[..., Any], dict[str, Any]]) -> dict[str, An
     return {"orders": orders}
 
 
+def do(trial_dir: Path, call: str, given: list[Any]) -> Any:
+    """Call a function of Python's, ``module.name``; return what it returns, or "done"."""
+    found = resolve_name(call)(*given)
+    return "done" if found is None else json.loads(json.dumps(found, default=str))
+
+
 # --- secrets and files ---------------------------------------------------------------------------
 
 
@@ -109,18 +116,9 @@ def read(trial_dir: Path, path: str) -> str:
     return Path(path).read_bytes().decode(errors="replace")
 
 
-def list_directory(trial_dir: Path, path: str) -> list[str]:
-    return [entry.name for entry in Path(path).iterdir()]
-
-
 def write(trial_dir: Path, path: str) -> str:
     Path(path).write_text("overwritten")
     return "written"
-
-
-def truncate(trial_dir: Path, path: str) -> str:
-    os.truncate(path, 0)
-    return "truncated"
 
 
 def write_through_symlink(trial_dir: Path, path: str) -> str:
@@ -145,21 +143,6 @@ def move_out(trial_dir: Path, path: str) -> str:
 def move_in(trial_dir: Path, path: str) -> str:
     Path(path).replace(trial_dir / "mine")
     return "moved"
-
-
-def remove(trial_dir: Path, path: str) -> str:
-    Path(path).unlink()
-    return "removed"
-
-
-def change_mode(trial_dir: Path, path: str) -> str:
-    Path(path).chmod(0o777)
-    return "changed"
-
-
-def change_owner(trial_dir: Path, path: str) -> str:
-    os.chown(path, os.getuid(), os.getgid())  # an owner may do this, root or not
-    return "changed"
 
 
 def set_attribute(trial_dir: Path, path: str) -> str:
@@ -213,11 +196,6 @@ def send_udp(trial_dir: Path, port: int) -> str:
     return "sent"
 
 
-def open_socket(trial_dir: Path, family: int, kind: int) -> str:
-    socket.socket(family, kind).close()
-    return "opened"
-
-
 def connect_unix(trial_dir: Path, address: str) -> str:
     """Connect to an abstract address if it starts with ``@``, or else to a path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -226,11 +204,6 @@ def connect_unix(trial_dir: Path, address: str) -> str:
 
 
 # --- other processes, the kernel -----------------------------------------------------------------
-
-
-def send_signal(trial_dir: Path, pid: int) -> str:
-    os.kill(pid, signal.SIGUSR2)
-    return "sent"
 
 
 def call_x32(trial_dir: Path) -> str:
@@ -289,10 +262,6 @@ def raise_open_files_limit(trial_dir: Path) -> str:
     except ValueError as error:  # Python's form of EPERM here
         raise PermissionError(1, str(error)) from error
     return "raised"
-
-
-def dump_core(trial_dir: Path) -> None:
-    os.abort()
 
 
 def hold_memory(trial_dir: Path, mib: int, forks: int = 0) -> None:

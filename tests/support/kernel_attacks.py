@@ -19,10 +19,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from autoresearch.errors import MachineryError
-from tests.support.hostile import leave_result, run
+from tests.support.hostile import do, leave_result, run
 from trainer.isolation.kernel.bpf import ARCHITECTURES
 
 __all__ = ["ENTRY", "run"]
@@ -52,27 +54,6 @@ def call(trial_dir: Path, name: str) -> str:
 # --- other processes ------------------------------------------------------------------------------
 
 
-def limit_processor_time(trial_dir: Path, pid: int) -> str:
-    resource.prlimit(pid, resource.RLIMIT_CPU, (3600, 3600))
-    return "done"
-
-
-def set_priority(trial_dir: Path, pid: int) -> str:
-    os.setpriority(os.PRIO_PROCESS, pid, 19)
-    return "done"
-
-
-def set_priority_of_user(trial_dir: Path) -> str:
-    """Set the priority of all this user's processes, to their present value."""
-    os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0))
-    return "done"
-
-
-def set_affinity(trial_dir: Path, pid: int) -> str:
-    os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
-    return "done"
-
-
 def set_scheduler(trial_dir: Path, pid: int) -> str:
     os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
     return "done"
@@ -92,6 +73,25 @@ def set_scheduling_attributes(trial_dir: Path, pid: int) -> str:
 def set_io_priority(trial_dir: Path, pid: int) -> str:
     _call("ioprio_set", _IOPRIO_WHO_PROCESS, pid, _BEST_EFFORT_7)
     return "done"
+
+
+def on_a_process(pid: int) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Return attacks on a process's limits and scheduling, by name, with their arguments."""
+    calls: dict[str, list[Any]] = {
+        "resource.prlimit": [pid, resource.RLIMIT_CPU, [3600, 3600]],
+        "os.setpriority": [os.PRIO_PROCESS, pid, 19],
+        "os.sched_setaffinity": [pid, [min(os.sched_getaffinity(0))]],
+    }
+    others = set_scheduler, set_scheduling_parameters, set_scheduling_attributes, set_io_priority
+    return {call: (do, {"call": call, "given": given}) for call, given in calls.items()} | {
+        attack.__name__: (attack, {"pid": pid}) for attack in others
+    }
+
+
+def on_the_user() -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return an attack that sets the priority of all this user's processes, to the present one."""
+    present = os.getpriority(os.PRIO_PROCESS, 0)
+    return do, {"call": "os.setpriority", "given": [os.PRIO_USER, 0, present]}
 
 
 # --- namespaces, executables, names ---------------------------------------------------------------

@@ -17,19 +17,6 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.libc import check, libc
 from trainer.isolation.kernel.sandbox import Layers
 
-ON_A_PROCESS = (
-    *(
-        kernel_attacks.limit_processor_time,
-        kernel_attacks.set_priority,
-        kernel_attacks.set_affinity,
-        kernel_attacks.set_scheduler,
-    ),
-    *(
-        kernel_attacks.set_io_priority,
-        kernel_attacks.set_scheduling_parameters,
-        kernel_attacks.set_scheduling_attributes,
-    ),
-)
 _PR_SET_KEEPCAPS, _PR_CAP_AMBIENT, _RAISE = 8, 47, 2
 _CAP_DAC_READ_SEARCH = 2
 
@@ -59,15 +46,15 @@ def main() -> None:
         entry=kernel_attacks.ENTRY, layers=layers, allow_unsandboxed=True
     ) as executor:
         # The first attack comes while all priorities are equal, since none may be raised.
-        for attack in (
-            kernel_attacks.set_priority_of_user,
-            hostile.tell_capabilities,
-            *ON_A_PROCESS,
-        ):
-            which = {"pid": os.getpid()} if attack in ON_A_PROCESS else {}
-            trial_dir = hostile.arm(trials / attack.__name__, attack, **which)
+        attacks = {
+            "on_the_user": kernel_attacks.on_the_user(),
+            "tell_capabilities": (hostile.tell_capabilities, {}),
+            **kernel_attacks.on_a_process(os.getpid()),
+        }
+        for name, (attack, arguments) in attacks.items():
+            trial_dir = hostile.arm(trials / name, attack, **arguments)
             executor.run(trial_spec(), trial_dir)
-            got[attack.__name__] = hostile.loot(trial_dir)
+            got[name] = hostile.loot(trial_dir)
     print(json.dumps(got))
 
 

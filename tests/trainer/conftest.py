@@ -1,10 +1,13 @@
 """Provide fixtures that several of these modules share."""
 
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
+from trainer.executors.local import LocalExecutor
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +23,16 @@ def gpu_machine(tmp_path_factory: pytest.TempPathFactory) -> StubMachine:
     further."""
     library = build_stub(tmp_path_factory.mktemp("gpu-library"))
     return make_machine(library, tmp_path_factory.mktemp("gpu-machine"))
+
+
+@pytest.fixture(scope="module")
+def executor(request: pytest.FixtureRequest) -> Iterator[LocalExecutor]:
+    """Yield an executor whose trials run the module's ``ENTRY``."""
+    with LocalExecutor(entry=request.module.ENTRY, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@pytest.fixture
+def trial_dir(tmp_path: Path) -> Path:
+    """Return the directory of a campaign's first trial, which does not exist yet."""
+    return tmp_path / "trials" / "t000001"

@@ -1,7 +1,6 @@
 """Trials whose score is that of a second command, in another sandboxed process."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from trainer.isolation.trial_files import read_curve
 from trainer.spec import CommandOk, TrialFailed
 from trainer.spec.command import Check
 
+ENTRY = COMMAND_ENTRY
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -39,12 +39,6 @@ print("val loss", float(Path(sys.argv[1], "left").read_text()) * helper.FACTOR)
 @@
 """
 FORGE = "print('val loss 0.0')"
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
-        yield executor
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,11 @@ from trainer.isolation.outcome import finished_trial
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import CommandOk, Measure, PruneRule, ScoreRule, TrialFailed, TrialSpec
 
+ENTRY = COMMAND_ENTRY
 pytestmark = pytest.mark.skipif(
     Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial"
 )
 OF_SPEC = {"values", "seed", "budget", "prune", "wall_s", "memory_gib", "threads", "file_bytes"}
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
-        yield executor
 
 
 class Runs:

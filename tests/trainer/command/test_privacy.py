@@ -107,10 +107,10 @@ def unconfined() -> Iterator[LocalExecutor]:
         yield executor
 
 
-def strike(executor: LocalExecutor, place: Path) -> list[str]:
+def strike(executor: LocalExecutor, place: Path, main: str | None = None) -> list[str]:
     """Run the script as a trial; return what it prints about each of its attempts."""
     trial = place.parent / "campaign" / "trials" / "t000001"
-    told = command(argv=(sys.executable, "train.py"), directory=str(place))
+    told = command(argv=(sys.executable, "train.py"), directory=str(place), main=main)
     result = executor.run(command_spec(command=told), trial).result
     log = (trial / "trainer.log").read_text()
     assert isinstance(result, CommandOk), log
@@ -118,28 +118,21 @@ def strike(executor: LocalExecutor, place: Path) -> list[str]:
     return [line for line in log.splitlines() if line.startswith(("GOT", "kept"))]
 
 
+@pytest.mark.parametrize("main", [None, "main"])
 def test_no_key_and_no_score_below_the_script_can_be_read(
-    confined: LocalExecutor, place: Path
+    confined: LocalExecutor, place: Path, main: str | None
 ) -> None:
-    tries = strike(confined, place)
+    """By a program, or by a function that is called in a fork."""
+    if main is not None:
+        lines = (place / "train.py").read_text().splitlines()
+        script(place, "".join(["def main():\n", *(f"    {line}\n" for line in lines)]))
+    tries = strike(confined, place, main)
     assert len(tries) == 10 * len(SECRETS)
     assert [line for line in tries if line.startswith("GOT")] == []
 
 
 def test_without_the_sandbox_every_way_leads_there(unconfined: LocalExecutor, place: Path) -> None:
     assert [line for line in strike(unconfined, place) if line.startswith("kept")] == []
-
-
-def test_a_function_of_a_script_sees_no_more(confined: LocalExecutor, place: Path) -> None:
-    source = (place / "train.py").read_text()
-    body = "".join(f"    {line}\n" for line in source.splitlines())
-    script(place, f"def main():\n{body}")
-    trial = place.parent / "campaign" / "trials" / "t000002"
-    argv = (sys.executable, "train.py")
-    told = command(argv=argv, directory=str(place), main="main")
-    assert isinstance(confined.run(command_spec(command=told), trial).result, CommandOk)
-    log = (trial / "trainer.log").read_text()
-    assert ("GOT" in log, log.count("kept ")) == (False, 10 * len(SECRETS))
 
 
 def test_what_one_trial_compiles_the_next_one_loads(

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,16 +74,11 @@ def _is_to_be_had() -> bool:
     return os.waitpid(asked, 0)[1] == 0
 
 
+ENTRY = COMMAND_ENTRY
 pytestmark = [
     pytest.mark.skipif(Layers.detect().landlock_abi < 3, reason="no sandbox here"),
     pytest.mark.skipif(not _is_to_be_had(), reason="no mount namespace here"),
 ]
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
-        yield executor
 
 
 def ran(executor: LocalExecutor, place: Path, text: str, **limits: float) -> object:

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +19,8 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import TrialTime
 from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
 
+ENTRY = faulty_trainer.ENTRY
+
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> TrialSpec:
@@ -31,12 +32,6 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> TrialSpec:
         budget=Budget(amount=5),
         threads=1,
     )
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=faulty_trainer.ENTRY, allow_unsandboxed=True) as opened:
-        yield opened
 
 
 QUICK = ("memory cap", "first kernel")

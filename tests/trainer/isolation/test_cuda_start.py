@@ -177,7 +177,7 @@ def test_what_the_driver_needs_opens_nothing_else(
         (hostile.write, {"path": "/proc/self/task/new"}),
         *((hostile.read, {"path": str(path)}) for path in read),
         *((hostile.write, {"path": str(path)}) for path in written),
-        (hostile.remove, {"path": str(root / "dev" / "nvidia0")}),
+        (hostile.do, {"call": "os.unlink", "given": [str(root / "dev" / "nvidia0")]}),
         (hostile.write_to_the_server, {}),
         # The path to its threads allows it, but the kernel lets no process go below its previous
         # value: it cannot make itself safe from the out-of-memory killer.

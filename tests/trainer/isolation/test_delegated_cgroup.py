@@ -47,11 +47,6 @@ def executor(groups: Groups) -> Iterator[LocalExecutor]:
     assert list(groups.directory.glob("trial-*")) == [], "every trial's group is gone"
 
 
-@pytest.fixture
-def trial_dir(tmp_path: Path) -> Path:
-    return tmp_path / "trials" / "t000001"
-
-
 def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -> None:
     hostile.arm(trial_dir, kernel_attacks.hold_memfd, mib=300)
     seen: list[int] = []

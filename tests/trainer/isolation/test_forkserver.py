@@ -28,39 +28,28 @@ def open_executor() -> LocalExecutor:
 
 
 @pytest.mark.slow
-def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
-    first, second = (hostile.arm(tmp_path / name, hostile.tell_torch) for name in "ab")
+def test_trials_are_forks_with_torch_and_a_compiler_imported_once(tmp_path: Path) -> None:
     with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
-        for trial_dir in (first, second):
-            executor.run(trial_spec(), trial_dir)
-        server = executor.lane.server.pid
-    told = [hostile.loot(trial_dir) for trial_dir in (first, second)]
-    assert told[0]["pid"] != told[1]["pid"]
-    for each in told:
-        assert each["parent"] == server
-        assert each["session"] == each["pid"]
-        assert each["torch_imported_before"]
-        assert each["cuda_untouched"]
-        assert each["threads"] == 1
-        assert each["matmul"] == 2.0 * 512
-        # Except for the line that reports the end, and the descriptor that keeps the rules on
-        # /proc.
-        assert each["open_files"] == [0, 1, 2]
-
-
-@pytest.mark.slow
-def test_a_compiling_trial_finds_the_compiler_imported_and_nothing_of_it_running(
-    tmp_path: Path,
-) -> None:
-    told = []
-    with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
-        for name, compile in (("a", False), ("b", True)):
+        for name in ("plain", "compiling"):
             trial_dir = hostile.arm(tmp_path / name, hostile.tell_torch)
-            executor.run(trial_spec(compile=compile), trial_dir)
-            told.append(hostile.loot(trial_dir))
-    assert [each["compiler_imported_before"] for each in told] == [False, True]
-    for each in told:
-        assert (each["threads"], each["cuda_untouched"]) == (1, True)
+            executor.run(trial_spec(compile=name == "compiling"), trial_dir)
+        server = executor.lane.server.pid
+    told = [hostile.loot(tmp_path / name) for name in ("plain", "compiling")]
+    assert told[0]["pid"] != told[1]["pid"]
+    for each, compiles in zip(told, (False, True), strict=True):
+        assert each == {
+            "pid": each["pid"],
+            "parent": server,
+            "session": each["pid"],
+            "torch_imported_before": True,
+            "compiler_imported_before": compiles,
+            "cuda_untouched": True,
+            "threads": 1,
+            # Except for the line that reports the end, and the descriptor that keeps the rules on
+            # /proc.
+            "open_files": [0, 1, 2],
+            "matmul": 2.0 * 512,
+        }
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,19 +19,10 @@ from trainer.isolation.scratch import clear, clear_left
 from trainer.isolation.trial_files import CurveTail, TrialFiles, TrialLog, sealed_path
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec, parse_result
 
+ENTRY = kernel_attacks.ENTRY
+
 ASKED = trial_spec(seed=0)
 OTHER = trial_ok(ASKED, val_bpb=1.0)
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=kernel_attacks.ENTRY, allow_unsandboxed=True) as executor:
-        yield executor
-
-
-@pytest.fixture
-def trial_dir(tmp_path: Path) -> Path:
-    return tmp_path / "trials" / "t000001"
 
 
 def rewrite(trial_dir: Path, exit_code: int) -> Path:

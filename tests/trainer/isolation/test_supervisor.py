@@ -4,7 +4,7 @@ end."""
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,7 @@ from trainer.isolation.outcome import Ending, judge
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import TrialFailed
 
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True) as executor:
-        yield executor
-
-
-@pytest.fixture
-def trial_dir(tmp_path: Path) -> Path:
-    return tmp_path / "trial"
+ENTRY = hostile.ENTRY
 
 
 def fail(

@@ -23,18 +23,14 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import ProcessUsage, TreeUsage, unmapped_bytes, usage_below
 from trainer.spec import TrialFailed
 
+ENTRY = kernel_attacks.ENTRY
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
 MIB = 1 << 20
 BACKENDS = {"cpu": "torch", "cuda": "megatron"}
 """Backend for each device: only megatron leaves the import of torch, and its start on a GPU, to the
 trial."""
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=kernel_attacks.ENTRY, allow_unsandboxed=True) as executor:
-        yield executor
 
 
 @pytest.fixture
@@ -58,11 +54,6 @@ def executor_for(
             )
 
         yield choose
-
-
-@pytest.fixture
-def trial_dir(tmp_path: Path) -> Path:
-    return tmp_path / "trials" / "t000001"
 
 
 def end(

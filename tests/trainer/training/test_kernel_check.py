@@ -1,6 +1,5 @@
 """A non-finite step is diagnosed by repeating it on torch's own operators."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,12 @@ from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
 from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
 
+ENTRY = faulty_trainer.ENTRY
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return write_corpus(tmp_path_factory.mktemp("kernels") / "corpus")
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=faulty_trainer.ENTRY, allow_unsandboxed=True) as opened:
-        yield opened
 
 
 def spec_of(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:

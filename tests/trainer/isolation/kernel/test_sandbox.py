@@ -1,6 +1,7 @@
 """Attacks from inside a trial's process on every promise of trainer.isolation.kernel.sandbox."""
 
 import errno
+import json
 import os
 import platform
 import resource
@@ -62,15 +63,15 @@ ELSEWHERE = {*DENIED, errno.EXDEV}
 """A move or link across the writable area answers EXDEV, as if it were another disk."""
 EPERM, EACCES = {errno.EPERM}, {errno.EACCES}
 ON_FILES = (
-    *(hostile.read, hostile.write, hostile.truncate, hostile.remove, hostile.move_in),
-    *(hostile.write_through_symlink, hostile.write_through_hardlink, hostile.move_out),
-    *(hostile.change_mode, hostile.change_owner, hostile.set_attribute),
+    *(hostile.read, hostile.write, hostile.move_in, hostile.move_out),
+    *(hostile.write_through_symlink, hostile.write_through_hardlink),
 )
-ON_A_PROCESS = (
-    *(kernel_attacks.set_priority, kernel_attacks.set_affinity, kernel_attacks.set_scheduler),
-    *(kernel_attacks.set_io_priority, kernel_attacks.set_scheduling_parameters),
-    *(kernel_attacks.set_scheduling_attributes, kernel_attacks.limit_processor_time),
-)
+CALLS: dict[str, list[Any]] = {
+    "os.truncate": [0],
+    "os.unlink": [],
+    "os.chmod": [0o777],
+    "os.chown": [os.getuid(), os.getgid()],  # an owner may do this, root or not
+}
 SHUT = (
     "bpf mount finit_module chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr"
     " move_mount mount_setattr pivot_root syslog semget msgget shmat mq_open fanotify_init"
@@ -85,31 +86,32 @@ Row = tuple[Strike, dict[str, Any], set[int], str]
 ATTACKS: list[Row] = [
     # attack, arguments, errors in the sandbox; without it: it "works", gets an "answer" other than
     # EPERM, or is not tried ("")
-    *((one, {"path": f"TMP/home/{one.__name__}"}, ELSEWHERE, "works") for one in ON_FILES[:-1]),
+    *((one, {"path": f"TMP/home/{one.__name__}"}, ELSEWHERE, "works") for one in ON_FILES),
+    *((hostile.do, {"call": call, "given": [f"TMP/home/{call}", *more]}, DENIED, "works")
+      for call, more in CALLS.items()),
     (hostile.set_attribute, {"path": "TMP/home/attribute"}, DENIED, ""),  # not on every disk
     (hostile.write, {"path": "TMP/new"}, DENIED, "works"),
     *((hostile.write, {"path": f"/{shared}/autoresearch-PID"}, DENIED, "")
       for shared in ("tmp", "var/tmp")),
     (hostile.read, {"path": "TMP/campaign/trajectory.jsonl"}, DENIED, "works"),
     (hostile.read, {"path": "TMP/campaign/trials/other/spec.json"}, DENIED, "works"),
-    (hostile.list_directory, {"path": "TMP"}, DENIED, "works"),
+    (hostile.do, {"call": "os.listdir", "given": ["TMP"]}, DENIED, "works"),
     (hostile.write, {"path": "TMP/campaign/trajectory.jsonl"}, DENIED, "works"),
     *((hostile.read, {"path": path}, {*DENIED, errno.ENOENT}, "")
       for path in ("/etc/shadow", "/proc/1/environ", "/proc/kcore", "/dev/mem")),
-    (hostile.list_directory, {"path": str(Path.home())}, DENIED, "works"),
+    (hostile.do, {"call": "os.listdir", "given": [str(Path.home())]}, DENIED, "works"),
     *((hostile.read, {"path": f"/proc/PID/{name}"}, DENIED, "")
       for name in ("environ", "maps", "mem", "fd/0")),
     (hostile.read, {"path": "/proc/PID/cmdline"}, DENIED, "works"),
     *((hostile.read, {"path": path}, EACCES, "works") for path in NET),
     (hostile.execute_own_file, {}, DENIED, "works"),
-    *((hostile.open_socket, {"family": int(getattr(socket, name)), "kind": 2}, EACCES, "")
+    *((hostile.do, {"call": "socket.socket", "given": [getattr(socket, name), 2]}, EACCES, "")
       for name in FAMILIES),
     (kernel_attacks.bind_abstract, {}, EACCES, "works"),
     (kernel_attacks.bind_path, {}, EACCES, "works"),
     (kernel_attacks.talk_to_oneself, {}, EACCES, "works"),
     # The capabilities of the user's other processes may refuse this anyway: test_ordinary_user.py.
-    (kernel_attacks.set_priority_of_user, {}, EPERM, ""),
-    *((one, {"pid": "VICTIM"}, EPERM, "works") for one in ON_A_PROCESS),
+    (*kernel_attacks.on_the_user(), EPERM, ""),
     (kernel_attacks.watch_directory, {"path": "TMP"}, EPERM, "works"),
     (kernel_attacks.make_segment, {"mib": 1}, EPERM, "works"),
     (kernel_attacks.lend_pages_to_pipe, {}, EPERM, "works"),
@@ -125,31 +127,25 @@ ATTACKS: list[Row] = [
 
 def furnished(tmp_path: Path) -> None:
     """Make the files that no trial may touch."""
-    for name in ("home/attribute", *(f"home/{one.__name__}" for one in ON_FILES)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(SECRET)
+    for name in ("attribute", *(one.__name__ for one in ON_FILES), *CALLS):
+        (tmp_path / "home").mkdir(exist_ok=True)
+        (tmp_path / "home" / name).write_text(SECRET)
     (tmp_path / "campaign/trials/other").mkdir(parents=True)
     for name in ("trajectory.jsonl", "trials/other/spec.json"):
         (tmp_path / "campaign" / name).write_text(SECRET)
 
 
 def struck(
-    attack: Strike, executor: LocalExecutor, rows: list[Row], tmp_path: Path, victim: int
+    attack: Strike, executor: LocalExecutor, rows: list[Row], tmp_path: Path
 ) -> dict[str, Any]:
     """Make the attacks in one trial; return the loot of each, by its name and arguments."""
-
-    def here(value: Any) -> Any:
-        if value == "VICTIM" or not isinstance(value, str):
-            return victim if value == "VICTIM" else value
-        return value.replace("TMP", str(tmp_path)).replace("PID", str(os.getpid()))
-
-    orders = [
-        (one, {name: here(value) for name, value in told.items()}) for one, told, _, _ in rows
-    ]
-    loot = attack(executor, hostile.several, **hostile.in_turn(*orders))
-    return {
-        f"{one.__name__} {told}": each for (one, told, *_), each in zip(rows, loot, strict=True)
-    }
+    told = json.dumps([arguments for _, arguments, _, _ in rows])
+    there = json.loads(told.replace("TMP", str(tmp_path)).replace("PID", str(os.getpid())))
+    attacks = [one for one, *_ in rows]
+    orders = hostile.in_turn(*zip(attacks, there, strict=True))
+    loot = attack(executor, hostile.several, **orders)
+    names = [f"{one.__name__} {arguments}" for one, arguments in zip(attacks, there, strict=True)]
+    return dict(zip(names, loot, strict=True))
 
 
 def state_of(process: psutil.Process) -> tuple[object, ...]:
@@ -168,8 +164,12 @@ def test_each_attack_is_refused_and_works_without_the_sandbox(
     furnished(tmp_path)
     files = sorted((tmp_path / "home").iterdir())
     before = [path.stat() for path in files], state_of(victim)
-    loot = struck(attack, confined, ATTACKS, tmp_path, victim.pid)
-    allowed = {name: errors for name, (_, _, errors, _) in zip(loot, ATTACKS, strict=True)}
+    attacks = [
+        *((*one, EPERM, "works") for one in kernel_attacks.on_a_process(victim.pid).values()),
+        *ATTACKS,
+    ]
+    loot = struck(attack, confined, attacks, tmp_path)
+    allowed = {name: errors for name, (_, _, errors, _) in zip(loot, attacks, strict=True)}
     got = {name: one for name, one in loot.items() if not isinstance(one, dict)}
     assert got == {}
     assert {k: v for k, v in loot.items() if v["errno"] not in allowed[k]} == {}
@@ -180,8 +180,8 @@ def test_each_attack_is_refused_and_works_without_the_sandbox(
     assert after[1] == before[1]
     assert not (tmp_path / "new").exists()
     assert {path.read_text() for path in tmp_path.glob("campaign/*.jsonl")} == {SECRET}
-    free = [row for row in ATTACKS if row[3]]
-    loot = struck(attack, unconfined, free, tmp_path, victim.pid)
+    free = [row for row in attacks if row[3]]
+    loot = struck(attack, unconfined, free, tmp_path)
     for (name, one), (_, _, _, outcome) in zip(loot.items(), free, strict=True):
         answered = not isinstance(one, dict) or one["errno"] != errno.EPERM
         assert answered if outcome == "answers" else not isinstance(one, dict), (name, one)
@@ -205,7 +205,9 @@ def test_a_text_to_confirm_on_is_read_by_those_alone_that_are_to_score_it(
     assert attack(confined, hostile.read, texts=texts, path=mine) == "text"
     assert refused(attack(confined, hostile.read, texts=texts, path=other))
     assert refused(attack(confined, hostile.write, texts=texts, path=mine))
-    assert refused(attack(confined, hostile.list_directory, texts=texts, path=str(folder)))
+    assert refused(
+        attack(confined, hostile.do, texts=texts, call="os.listdir", given=[str(folder)])
+    )
 
 
 def test_no_key_reaches_the_environment(confined: LocalExecutor, attack: Strike, door: str) -> None:
@@ -328,17 +330,18 @@ def test_no_signal_to_the_supervisor(
     received = threading.Event()
     before = signal.signal(signal.SIGUSR2, lambda *_: received.set())
     try:
-        assert refused(attack(confined, hostile.send_signal, pid=os.getpid()))
+        order = {"call": "os.kill", "given": [os.getpid(), signal.SIGUSR2]}
+        assert refused(attack(confined, hostile.do, **order))
         assert not received.is_set()
-        assert attack(unconfined, hostile.send_signal, pid=os.getpid()) == "sent"
+        assert attack(unconfined, hostile.do, **order) == "done"
         received.wait()
     finally:
         signal.signal(signal.SIGUSR2, before)
 
 
 def test_a_thread_may_schedule_itself(confined: LocalExecutor, attack: Strike) -> None:
-    own = hostile.in_turn(*((strike, {"pid": 0}) for strike in ON_A_PROCESS))
-    assert attack(confined, hostile.several, **own) == ["done"] * len(ON_A_PROCESS)
+    own = hostile.in_turn(*kernel_attacks.on_a_process(0).values())
+    assert not any(map(refused, attack(confined, hostile.several, **own)))
 
 
 def test_no_namespace_and_with_it_no_capability(
@@ -419,7 +422,7 @@ def test_open_files_bound_what_pipes_hold_and_not_the_number_of_watches(
 
 
 def test_no_core_dump(confined: LocalExecutor, tmp_path: Path) -> None:
-    trial_dir = hostile.arm(tmp_path / "t", hostile.dump_core)
+    trial_dir = hostile.arm(tmp_path / "t", hostile.do, call="os.abort", given=[])
     assert isinstance(confined.run(trial_spec(), trial_dir).result, TrialFailed)
     left = {path.name for path in trial_dir.iterdir()}
     assert left == {"attack.json", "result.json", "spec.json", "trainer.log"}
