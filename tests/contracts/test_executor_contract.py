@@ -146,9 +146,17 @@ def test_points_come_once_in_order_and_all_of_them(executor: Executor, trial_dir
     assert job.result().result.steps == 20
 
 
-def test_a_failure_is_a_result(executor: Executor, trial_dir: Path) -> None:
-    result = submit(executor, trial_dir, hostile.exit_with, code=3).result().result
+def test_a_failure_is_a_result_and_what_goes_in_and_out_are_values(
+    executor: Executor, trial_dir: Path
+) -> None:
+    """On a cluster they cross to another machine."""
+    spec = pickle.loads(pickle.dumps(trial_spec()))
+    job = executor.submit(spec, hostile.arm(trial_dir, hostile.exit_with, code=3))
+    finished = job.result()
+    assert pickle.loads(pickle.dumps(finished)) == finished
+    result = finished.result
     assert (result.status, result.message) == ("crash", "exit code 3")  # type: ignore[union-attr]
+    assert executor.describe().splitlines() == [executor.describe()]
 
 
 @pytest.mark.parametrize("error", [SpecError, CorpusError, MachineryError])
@@ -171,20 +179,6 @@ def test_a_directory_with_a_result_is_kept(executor: Executor, trial_dir: Path) 
     assert (trial_dir / "result.json").read_text() == "precious"
 
 
-def test_what_goes_in_and_out_are_values(executor: Executor, trial_dir: Path) -> None:
-    """On a cluster they cross to another machine."""
-    spec = pickle.loads(pickle.dumps(trial_spec()))
-    hostile.arm(trial_dir, hostile.leave_result, text=trial_ok(spec).model_dump_json())
-    finished = executor.submit(spec, trial_dir).result()
-    assert pickle.loads(pickle.dumps(finished)) == finished
-
-
-def test_it_says_how_trials_are_confined(executor: Executor) -> None:
-    said = executor.describe()
-    assert said
-    assert "\n" not in said
-
-
 def test_who_waits_is_woken_once_when_it_ends(executor: Executor, trial_dir: Path) -> None:
     told: list[str] = []
     job = submit(executor, trial_dir, hostile.hold)
@@ -197,13 +191,21 @@ def test_who_waits_is_woken_once_when_it_ends(executor: Executor, trial_dir: Pat
     assert told == ["while it ran", "after it"]
 
 
-def test_who_waits_for_a_cancelled_one_is_woken(executor: Executor, tmp_path: Path) -> None:
+def test_one_of_several_is_cancelled_and_wakes_who_waits(
+    executor: Executor, tmp_path: Path
+) -> None:
     told: list[int] = []
-    jobs = [submit(executor, tmp_path / str(n), hostile.nap, s=60) for n in range(2)]
-    for number, job in enumerate(jobs):
+    first = submit(executor, tmp_path / "first", hostile.hold)
+    others = [submit(executor, tmp_path / str(n), hostile.nap, s=60) for n in range(2)]
+    for number, job in enumerate(others):
         job.when_done(lambda number=number: told.append(number))  # type: ignore[misc]
         job.cancel()
     wait_until(lambda: sorted(told) == [0, 1])
+    for job in others:
+        with pytest.raises(TrialAborted):
+            job.result()
+    hostile.let_go(tmp_path / "first")
+    assert first.result().result.status == "crash"
 
 
 def test_limits_are_kept_though_nobody_asks(executor: Executor, trial_dir: Path) -> None:
@@ -233,16 +235,6 @@ def test_a_cancelled_trial_leaves_nothing(executor: Executor, trial_dir: Path) -
     job.cancel()
     after = submit(executor, trial_dir.with_name("after"), hostile.nap, s=0).result()
     assert after.result.status == "crash"
-
-
-def test_one_of_several_is_cancelled(executor: Executor, tmp_path: Path) -> None:
-    first = submit(executor, tmp_path / "first", hostile.hold)
-    second = submit(executor, tmp_path / "second", hostile.nap, s=60)
-    second.cancel()
-    with pytest.raises(TrialAborted):
-        second.result()
-    hostile.let_go(tmp_path / "first")
-    assert first.result().result.status == "crash"
 
 
 def test_what_has_ended_cannot_be_cancelled(executor: Executor, trial_dir: Path) -> None:

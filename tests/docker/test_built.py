@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,13 +21,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.containers import Engine, debian, give
+from tests.support.containers import SYSTEM_PATH, TOKEN, Engine, debian, give, page
 from tests.support.places import ROOT
 
 STAND_IN = ROOT / "tests" / "docker" / "stand_in"
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-TOKEN = "not-a-secret-but-thirty-two-long"
-PAGE = "http://127.0.0.1:8765"
 
 pytestmark = [
     pytest.mark.containers,
@@ -227,18 +223,11 @@ def test_three_iterations_by_an_ordinary_user_on_a_read_only_root(night: Night) 
 
 
 def test_the_page_shows_the_night_to_who_has_the_token(night: Night) -> None:
-    def page(path: str, token: str | None) -> str:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(PAGE + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            text: str = answer.read().decode()
-        return text
-
     until(lambda: len(iterations(night.rows())) >= 3, 2400, lambda: "no three iterations")
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        page("/", None)
-    assert "<title>autoresearch</title>" in page("/", TOKEN)
-    (shown,) = json.loads(page("/api/campaigns", TOKEN))
+        page(token=None)
+    assert "<title>autoresearch</title>" in page()
+    (shown,) = json.loads(page("/api/campaigns"))
     assert (shown["name"], shown["error"]) == ("night", None)
     assert shown["status"]["iterations"] >= 3
 

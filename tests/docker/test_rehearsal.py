@@ -9,12 +9,11 @@ import shutil
 import subprocess
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.support.containers import Engine, debootstrap
+from tests.support.containers import SYSTEM_PATH, TOKEN, Engine, debootstrap, page
 from tests.support.openai_server import OpenAIServer, says
 from tests.support.places import ROOT, python_3_12
 
@@ -28,10 +27,7 @@ PINNED = (
 LIBRARIES = "ca-certificates gcc libc6-dev libbz2-1.0 libffi8 libgomp1 liblzma5 libreadline8"
 LIBRARIES += " libsqlite3-0 libssl3 zlib1g"
 """Libraries that a copied Python and Triton's compiler need."""
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IMAGE = "localhost/rehearsal"
-TOKEN = "not-a-secret-but-thirty-two-long"
-PAGE = "http://127.0.0.1:8765"
 LIMITS = "--user=1000:1000 --read-only --cap-drop=ALL --security-opt=no-new-privileges".split()
 PROPOSAL = '{"changes": {"lr": 0.003}, "reason": "a higher rate"}'
 
@@ -109,12 +105,9 @@ def test_doctor_loop_and_serve_in_an_image_like_nvidias(
 
 
 def page_with_token() -> str:
-    request = urllib.request.Request(PAGE, headers={"Authorization": f"Bearer {TOKEN}"})
     for _ in range(60):
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                text: str = answer.read().decode()
-                return text
+            return page()
         except urllib.error.URLError:
             time.sleep(2)
     pytest.fail("the page does not answer")

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import urllib.request
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,17 @@ umount trial && rm -r trial
 """
 HYBRID = Path("/sys/fs/cgroup/unified")
 CERTIFICATES = Path("/etc/ssl/certs")
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+TOKEN = "not-a-secret-but-thirty-two-long"
+
+
+def page(path: str = "/", token: str | None = TOKEN) -> str:
+    """Return a page of the service that a container publishes here."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://127.0.0.1:8765{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def why_not(directory: Path) -> str | None:
