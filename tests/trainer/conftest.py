@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import kernel_attacks
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from trainer.executors.local import LocalExecutor
 
@@ -29,6 +30,16 @@ def gpu_machine(tmp_path_factory: pytest.TempPathFactory) -> StubMachine:
 def executor(request: pytest.FixtureRequest) -> Iterator[LocalExecutor]:
     """Yield an executor whose trials run the module's ``ENTRY``."""
     with LocalExecutor(entry=request.module.ENTRY, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
+    """Yield an executor for attacks on a machine where a GPU's driver starts."""
+    environ, root = gpu_machine.environ(), gpu_machine.root
+    with LocalExecutor(
+        entry=kernel_attacks.ENTRY, environ=environ, root=root, allow_unsandboxed=True
+    ) as executor:
         yield executor
 
 

@@ -130,17 +130,12 @@ def test_a_shim_of_nothing_is_refused(shims: Path, tmp_path: Path) -> None:
         find_program("python", own)
 
 
-def test_a_script_of_one_s_own_is_what_it_is(tmp_path: Path) -> None:
-    own = script(tmp_path / "own", "#!/bin/sh\necho val loss 1", "run.sh")
-    (own / "run.sh").chmod(0o755)
-    assert find_program("./run.sh", own) == own / "run.sh"
-
-
 def test_a_python_of_one_s_own_is_not_asked_who_it_is(tmp_path: Path) -> None:
     """Running it may start training, and it may set what a plain Python would not."""
     own = script(tmp_path / "own", "#!/bin/sh\ntouch began\n", "python_ddp.sh")
-    script(own, "#!/bin/sh\ntouch began\n", "python3")
-    for name in ("python_ddp.sh", "python3"):
+    for name in ("python3", "run.sh"):
+        script(own, "#!/bin/sh\ntouch began\n", name)
+    for name in ("python_ddp.sh", "python3", "run.sh"):
         (own / name).chmod(0o755)
         program = find_program(f"./{name}", own)
         assert program == own / name

@@ -1,13 +1,12 @@
 """Memory and threads count even if they do not show in a trial's resident memory."""
 
-import contextlib
 import errno
 import mmap
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 
 from tests.support import hostile, kernel_attacks
 from tests.support.processes import of_trials
-from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
@@ -31,29 +29,6 @@ MIB = 1 << 20
 BACKENDS = {"cpu": "torch", "cuda": "megatron"}
 """Backend for each device: only megatron leaves the import of torch, and its start on a GPU, to the
 trial."""
-
-
-@pytest.fixture
-def executor_for(
-    request: pytest.FixtureRequest, executor: LocalExecutor
-) -> Iterator[Callable[[str], LocalExecutor]]:
-    """Yield the executor for a device: on a GPU one that finds a driver."""
-    with contextlib.ExitStack() as stack:
-
-        def choose(device: str) -> LocalExecutor:
-            if device == "cpu":
-                return executor
-            machine: StubMachine = request.getfixturevalue("gpu_machine")
-            return stack.enter_context(
-                LocalExecutor(
-                    entry=kernel_attacks.ENTRY,
-                    environ=machine.environ(),
-                    allow_unsandboxed=True,
-                    root=machine.root,
-                )
-            )
-
-        yield choose
 
 
 def end(
@@ -85,10 +60,10 @@ def test_what_is_out_of_sight_counts(
     attack: Callable[..., Any],
     arguments: dict[str, object],
     device: str,
-    executor_for: Callable[[str], LocalExecutor],
+    request: pytest.FixtureRequest,
     trial_dir: Path,
 ) -> None:
-    executor = executor_for(device)
+    executor = request.getfixturevalue("executor" if device == "cpu" else "confined_with_gpu")
     result = end(executor, trial_dir, attack, arguments, device=device, backend=BACKENDS[device])
     assert result.status == "oom", result
     assert result.message.endswith("over the limit of 0.2 GiB")

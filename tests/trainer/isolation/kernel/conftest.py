@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.support import hostile, kernel_attacks
-from tests.support.stub_cuda import StubMachine
 from tests.support.trials import by_command, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
@@ -25,14 +24,6 @@ SECRET = "the-secret"
 def confined() -> Iterator[LocalExecutor]:
     environ = {**os.environ, "OPENAI_API_KEY": SECRET, "NVIDIA_API_KEY": SECRET, "OMP_X": "kept"}
     with LocalExecutor(entry=kernel_attacks.ENTRY, environ=environ) as executor:
-        yield executor
-
-
-@pytest.fixture(scope="package")
-def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
-    """Yield the same executor on a machine where a GPU's driver starts."""
-    environ, root = gpu_machine.environ(), gpu_machine.root
-    with LocalExecutor(entry=kernel_attacks.ENTRY, environ=environ, root=root) as executor:
         yield executor
 
 
