@@ -21,7 +21,8 @@ from tests.support.ray_clusters import local_cluster
 from tests.support.trials import trial_spec
 from tests.support.waiting import wait_until
 from trainer.executors.base import Executor
-from trainer.executors.ray.cluster import ClusterLanes, RayCluster
+from trainer.executors.lanes import Lanes
+from trainer.executors.ray.cluster import RayCluster
 from trainer.spec import TrialFailed, TrialSpec
 
 SLEEP_S = 2.0
@@ -45,8 +46,8 @@ def figures(lanes: int, each: int) -> list[Figure]:
         RayCluster(nodes.address) as cluster,
     ):
         wait_until(lambda: len(cluster.machines()) == len(NODES) + 1)
-        opened, refused = cluster.open_lanes(lanes, entry=ENTRY, allow_unsandboxed=True)
-        with ClusterLanes(cluster, opened, refused) as executor:
+        opened, _ = cluster.open_lanes(lanes, entry=ENTRY, allow_unsandboxed=True)
+        with Lanes(opened) as executor:
             _run_all(executor, Path(directory, "first"), lanes)  # the fork servers become ready
             actors = [actor for node in nodes.nodes.values() for actor in node.actors()]
             began_s, before = time.monotonic(), _used_s(actors)

@@ -45,9 +45,9 @@ def choose_executor(
     entry = ENTRY if command is None else COMMAND_ENTRY
     if name == "local":
         return _local(lanes, device, allow_unsandboxed=allow_unsandboxed, entry=entry)
-    from trainer.executors.ray.cluster import ClusterLanes  # noqa: PLC0415 (few users need it)
+    from trainer.executors.ray.cluster import open_cluster  # noqa: PLC0415 (few users need it)
 
-    return ClusterLanes.opened(
+    return open_cluster(
         address or None,
         lanes,
         command=command,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
 from autoresearch.files import replace_file
 from autoresearch.layout import LANE_FILE, RESULT_FILE
@@ -73,14 +74,21 @@ class Lanes(Executor):
     be repaired, the waiting trials fail.
     """
 
-    def __init__(self, lanes: Sequence[Lane], most_losses: int = MOST_LOSSES) -> None:
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        most_losses: int = MOST_LOSSES,
+        closing: Closing | None = None,
+    ) -> None:
         """
         :param lanes: open lanes, which close with this executor.
+        :param closing: what else closes with it, after them.
         :param most_losses: how often a trial may run again.
         """
         self._most_losses = most_losses
         self.places = len(lanes)
         self._lanes = tuple(lanes)
+        self._also_closing = closing
         self._waiting: deque[Job] = deque()
         self._away = set[Lane]()
         """Lanes that are lost, until they are repaired."""
@@ -126,6 +134,8 @@ class Lanes(Executor):
             job.cancel()
         for thread in self._threads:
             thread.join()
+        if self._also_closing is not None:
+            self._also_closing.close()
 
     # --- in the lanes' threads -------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError, SettingsError
@@ -142,49 +142,31 @@ def _alike(
     return usable, kind
 
 
-class ClusterLanes(Lanes):
-    """All lanes of a campaign on a cluster, and the connection to it."""
+def open_cluster(
+    address: str | None,
+    lanes: int | None,
+    *,
+    command: Command | None,
+    corpus: Path | None,
+    campaign: Path,
+    **asked: Any,
+) -> Lanes:
+    """Connect, send files and open lanes, which close with the connection; see
+    :meth:`RayCluster.open_lanes` and :func:`fill`.
 
-    def __init__(
-        self,
-        cluster: RayCluster,
-        lanes: list[RayLane],
-        refused: dict[str, str],
-    ) -> None:
-        self.kind = lanes[0].place.device or ""
-        """The kind of their devices."""
-        super().__init__(lanes)
-        self._cluster = cluster
-        self.refused = refused
-        """Reasons why nodes are unfit, by their names."""
-
-    @classmethod
-    def opened(
-        cls,
-        address: str | None,
-        lanes: int | None,
-        *,
-        command: Command | None,
-        corpus: Path | None,
-        campaign: Path,
-        **asked: Any,
-    ) -> Self:
-        """Connect, send files and open lanes; see :meth:`RayCluster.open_lanes` and :func:`fill`.
-
-        :param command: the command that trials run; None: the built-in trainer.
-        """
-        with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
-            script_sha256 = fill(Path(folder), command, corpus, campaign)
-            cluster = RayCluster(address, Path(folder))
-        try:
-            needs = None if command is None else Needs(command)
-            opened = cluster.open_lanes(lanes, needs=needs, script_sha256=script_sha256, **asked)
-            return cls(cluster, *opened)
-        except BaseException:
-            cluster.close()
-            raise
-
-    def close(self) -> None:
-        """See :meth:`Executor.close`."""
-        super().close()
-        self._cluster.close()
+    :param command: the command that trials run; None: the built-in trainer.
+    """
+    with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
+        script_sha256 = fill(Path(folder), command, corpus, campaign)
+        cluster = RayCluster(address, Path(folder))
+    try:
+        needs = None if command is None else Needs(command)
+        opened, refused = cluster.open_lanes(
+            lanes, needs=needs, script_sha256=script_sha256, **asked
+        )
+    except BaseException:
+        cluster.close()
+        raise
+    executor = Lanes(opened, closing=cluster)
+    executor.kind, executor.refused = opened[0].place.device, refused
+    return executor
