@@ -107,11 +107,6 @@ def tell_variables(trial_dir: Path) -> dict[str, Any]:
     return {"now": dict(os.environ), "cwd": str(Path.cwd())}
 
 
-def tell_environment(trial_dir: Path) -> dict[str, Any]:
-    of_exec = Path("/proc/self/environ").read_bytes().decode()
-    return {"now": dict(os.environ), "of_exec": of_exec, "cwd": str(Path.cwd())}
-
-
 def read(trial_dir: Path, path: str) -> str:
     return Path(path).read_bytes().decode(errors="replace")
 
@@ -210,13 +205,6 @@ def call_x32(trial_dir: Path) -> str:
     """Call getpid by its x32 number, which a filter for x86_64 would not recognize."""
     ctypes.CDLL(None, use_errno=True).syscall(0x40000000 | 39)
     return "called"
-
-
-def tell_capabilities(trial_dir: Path) -> dict[str, str]:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return dict(
-        line.split(":\t") for line in lines if line.startswith(("Cap", "NoNew", "Seccomp:"))
-    )
 
 
 def ask_for_capabilities(trial_dir: Path) -> dict[str, str]:

@@ -48,7 +48,7 @@ def main() -> None:
         # The first attack comes while all priorities are equal, since none may be raised.
         attacks = {
             "on_the_user": kernel_attacks.on_the_user(),
-            "tell_capabilities": (hostile.tell_capabilities, {}),
+            "ask_for_capabilities": (hostile.ask_for_capabilities, {}),
             **kernel_attacks.on_a_process(os.getpid()),
         }
         for name, (attack, arguments) in attacks.items():

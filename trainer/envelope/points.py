@@ -237,8 +237,13 @@ class Grid:
     def largest_batches(self) -> list[tuple[str, int, int | None]]:
         """Return each precision and sequence length with the largest batch that was trained; None
         if none was."""
+        largest: dict[tuple[str, int], int] = {}
+        for cell, point in self.points.items():
+            if point.status == "ok":
+                batch = largest.get(cell[:2], 0)
+                largest[cell[:2]] = max(batch, cell.batch_size)
         return [
-            (precision, seq_len, max(self._trained(precision, seq_len), default=None))
+            (precision, seq_len, largest.get((precision, seq_len)))
             for precision in self.precisions
             for seq_len in self.seq_lens
         ]
@@ -253,10 +258,3 @@ class Grid:
         if len(rates) < 2 or rates[0] is None or rates[1] is None:
             return None
         return 100 * (rates[0] / rates[1] - 1)
-
-    def _trained(self, precision: str, seq_len: int) -> list[int]:
-        return [
-            cell.batch_size
-            for cell, point in self.points.items()
-            if cell[:2] == (precision, seq_len) and point.status == "ok"
-        ]

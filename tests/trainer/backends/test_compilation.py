@@ -177,7 +177,7 @@ def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(
         [*refused, (tmp_path / "file" / "compiled", MachineryError)]
     ):
         trials = tmp_path / "campaign" / "trials"
-        trial_dir = hostile.arm(trials / str(number), hostile.tell_capabilities)
+        trial_dir = hostile.arm(trials / str(number), hostile.tell_variables)
         spec = trial_spec(corpus, compile=True, compile_cache=str(cache))
         with pytest.raises(error):
             attacked.run(spec, trial_dir)

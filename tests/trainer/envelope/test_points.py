@@ -13,15 +13,20 @@ from tests.support.envelopes import (
 from trainer.envelope.points import Cell, PointsFile
 
 
-def test_points_are_there_again_after_an_interruption(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"batch_size": 8, "seq_len": 16, "precisio'])
+def test_points_are_there_again_after_an_interruption(tmp_path: Path, torn: bytes) -> None:
+    """A torn last line is removed, and nothing else."""
     path = tmp_path / "new" / "points.jsonl"
     points = PointsFile(path, settings())
     points.append(point(batch_size=2))
     points.append(failed(batch_size=4))
+    path.write_bytes(path.read_bytes() + torn)
     points = PointsFile(path, settings())
-    assert points.points == (point(batch_size=2), failed(batch_size=4))
+    points.append(point(batch_size=8))
+    points = PointsFile(path, settings())
+    assert points.points == (point(batch_size=2), failed(batch_size=4), point(batch_size=8))
     assert points.find(Cell("fp32", 16, 2)) == point(batch_size=2)
-    assert points.find(Cell("fp32", 16, 8)) is None
+    assert points.find(Cell("fp32", 16, 16)) is None
 
 
 def test_only_a_settled_point_is_not_measured_again(tmp_path: Path) -> None:
@@ -35,20 +40,6 @@ def test_only_a_settled_point_is_not_measured_again(tmp_path: Path) -> None:
     points = PointsFile(path, settings())
     assert points.find(Cell("fp32", 16, 4)) == point(batch_size=4), "the later one counts"
     assert len(points.points) == 4
-
-
-@pytest.mark.parametrize("kept_bytes", [1, 40])
-def test_a_torn_last_line_is_removed_and_nothing_else(tmp_path: Path, kept_bytes: int) -> None:
-    path = tmp_path / "points.jsonl"
-    points = PointsFile(path, settings())
-    points.append(point(batch_size=2))
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole.splitlines()[1][:kept_bytes])
-    points = PointsFile(path, settings())
-    assert points.points == (point(batch_size=2),)
-    points.append(point(batch_size=4))
-    points = PointsFile(path, settings())
-    assert points.points == (point(batch_size=2), point(batch_size=4))
 
 
 def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
@@ -79,13 +70,10 @@ def test_points_of_another_device_are_not_mixed_in(tmp_path: Path) -> None:
         points.append(point(batch_size=8, device_name="H200"))
 
 
-def test_failure_is_never_a_number() -> None:
+def test_failure_is_never_a_number_and_settings_leave_a_step_to_count() -> None:
     with pytest.raises(ValueError, match="has no speed"):
         failed(tokens_per_s=1.0)
     with pytest.raises(ValueError, match="has its numbers"):
         point(step_ms=None)
-
-
-def test_settings_leave_a_step_to_count() -> None:
     with pytest.raises(ValueError, match="4 of 4 steps are warm-up"):
         settings(warmup=4)

@@ -4,18 +4,10 @@ import os
 from pathlib import Path
 
 from tests.support import hostile
-from tests.support.processes import of_trials
 from tests.support.trials import trial_spec
 from tests.trainer.isolation.test_forkserver import open_executor
 from trainer.isolation.messages import Driver, DriverEar, Said
 from trainer.spec import TrialFailed
-
-
-def test_no_process_waits_below_the_server_between_two_trials(tmp_path: Path) -> None:
-    with open_executor() as executor:
-        for name in "ab":
-            executor.run(trial_spec(), hostile.arm(tmp_path / name, hostile.nap, s=0))
-            assert of_trials(executor) == []
 
 
 def test_what_a_config_decides_cannot_speak_of_the_driver(

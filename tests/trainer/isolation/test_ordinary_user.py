@@ -66,7 +66,7 @@ def test_a_user_whom_no_file_names_runs_trials_that_cannot_touch_the_supervisor(
     nobody: int, trials: Path
 ) -> None:
     told = attacked(nobody, trials, "confined")
-    assert told.pop("tell_capabilities")["Seccomp"] == "2"
+    assert told.pop("ask_for_capabilities")["Seccomp"] == "2"
     assert told.keys() == NAMES
     assert {loot["errno"] for loot in told.values()} == {errno.EPERM}
 
