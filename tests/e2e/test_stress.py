@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 
 import pytest
 
@@ -12,18 +11,10 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def stress(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
-    return toy.run("stress", f"--campaign={toy.campaign}", *options)
-
-
-def long_runs(toy: Toy) -> list[tuple[str, int, int]]:
-    return [(row["config_hash"], row["trial"]["seed"], row["steps"]) for row in toy.rows("stress")]
-
-
 def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     toy.begun(4)
-    options = ("--top=2", "--steps=500", "--seeds=1")
-    running = toy.started("stress", f"--campaign={toy.campaign}", *options)
+    words = ("stress", f"--campaign={toy.campaign}", "--top=2", "--steps=500", "--seeds=1")
+    running = toy.started(*words)
     wait_until(lambda: len(toy.rows("stress")) == 1)
     trials = toy.campaign / "trials"
     wait_until(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
@@ -34,10 +25,11 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
 
     # The loop may run in between: it reports the trial that was cut short and ignores long runs.
     assert toy.loop(5).returncode == 0
-    resumed = stress(toy, *options)
+    resumed = toy.run(*words)
     assert resumed.returncode == 0, resumed.stderr
     assert toy.rows("stress")[: len(kept)] == kept
-    assert len(set(long_runs(toy))) == len(long_runs(toy))
+    runs = [(r["config_hash"], r["trial"]["seed"], r["steps"]) for r in toy.rows("stress")]
+    assert len(set(runs)) == len(runs)
     counted = [row["trial"]["trial_id"] for row in toy.rows("stress")]
     assert lost not in counted
     assert [row["trial_ids"] for row in toy.rows("event")] == [[lost]]
