@@ -221,26 +221,19 @@ def test_what_is_being_raced_meanwhile_is_not_offered_again(
 
 
 TWO_WAYS = {
-    "norm": ["layernorm", "rmsnorm"],
-    "activation": ["gelu", "swiglu"],
-    "positions": ["learned", "rotary"],
-    "tie_embeddings": [True, False],
-    "n_layer": [4, 2],
-    "n_head": [4, 2],
-    "batch_size": [8, 4],
+    "norm": '"choice", choices = ["layernorm", "rmsnorm"], default = "layernorm"',
+    "activation": '"choice", choices = ["gelu", "swiglu"], default = "gelu"',
+    "positions": '"choice", choices = ["learned", "rotary"], default = "learned"',
+    "tie_embeddings": '"choice", choices = [true, false], default = true',
+    "n_layer": '"int", choices = [4, 2], default = 4',
 }
 
 
 def small_menu(knobs: int) -> ProxyMenu:
     """Return a menu of this many knobs with two values each, in any combination."""
-    turned = dict(list(TWO_WAYS.items())[:knobs])
-    lines = [
-        f"knobs.{name} = "
-        + f'{{ type = "{"int" if isinstance(values[0], int) and values[0] > 1 else "choice"}", '
-        + f"choices = {json.dumps(values)}, default = {json.dumps(values[0])} }}"
-        for name, values in turned.items()
-    ]
-    return parse_menu("\n".join(['name = "small"', *lines, constants(*turned)]), "small")
+    names = list(TWO_WAYS)[:knobs]
+    lines = [f"knobs.{name} = {{ type = {TWO_WAYS[name]} }}" for name in names]
+    return parse_menu("\n".join(['name = "small"', *lines, constants(*names)]), "small")
 
 
 @pytest.mark.parametrize(("kind", "knobs"), [(SamplerProposer, 5), (RandomProposer, 3)])

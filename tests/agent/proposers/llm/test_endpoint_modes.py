@@ -161,6 +161,13 @@ def test_a_model_that_thinks_for_long_is_given_the_tokens_once_and_for_all() -> 
     assert server.chats[-1]["max_tokens"] == 4096
 
 
+def test_a_model_that_thinks_without_end_is_given_sixteen_thousand_tokens_at_most() -> None:
+    with Thinker([says(ANSWER)]) as server:
+        server.needs = 10**6
+        assert endpoint_at(server).ask(CHAT, SCHEMA).error
+    assert max(chat["max_tokens"] for chat in server.chats) == 16_384
+
+
 @pytest.mark.parametrize("refused", ["", "chat_template_kwargs"])
 def test_thinking_is_turned_off_where_the_server_allows_it(refused: str) -> None:
     with Thinker([says(ANSWER)]) as server:
