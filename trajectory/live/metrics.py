@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainer.spec import BITS_PER_BYTE, BPB, Measure
+from trainer.spec import BITS_PER_BYTE, BPB
 from trajectory.live.board import Board, Watched
 
 PREFIX = "autoresearch_"
@@ -75,47 +75,39 @@ class _Collector(Collector):
         }
         with self._board.lock:
             for watched in self._board.campaigns.values():
-                for name, value in _values(watched).items():
+                for name, labels, value in _samples(watched):
                     if value is not None:
-                        families[name].add_metric([watched.name], value)
-                unit = _measure(watched).unit
-                for name, value in _scores(watched).items():
-                    if value is not None:
-                        families[name].add_metric([watched.name, unit], value)
-                for status, count in watched.follower.state.failures.items():
-                    families["failed_trials"].add_metric([watched.name, status], count)
+                        families[name].add_metric([watched.name, *labels], value)
         yield from families.values()
 
 
-def _values(watched: Watched) -> dict[str, float | None]:
-    status = watched.follower.status()
-    sample = watched.device.samples[-1] if watched.device.samples else None
-    scores = _scores(watched) if _measure(watched).unit == BITS_PER_BYTE else {}
-    return {
-        "iterations": status.iterations,
-        "keeps": status.keeps,
-        **{name.replace("_score", "_bpb"): value for name, value in scores.items()},
-        "iteration_seconds": status.pace_s,
-        "silent_seconds": status.silent_s,
-        "paused": float(status.state == "paused"),
-        "energy_watt_hours": status.energy_wh,
-        "gpu_power_watts": sample.power_w if sample else None,
-        "gpu_utilisation_percent": sample.gpu_util_pct if sample else None,
-        "gpu_temperature_celsius": sample.temperature_c if sample else None,
-    }
+def _samples(watched: Watched) -> Iterator[tuple[str, tuple[str, ...], float | None]]:
+    """Yield each metric's name, its labels besides the campaign, and its value.
 
-
-def _scores(watched: Watched) -> dict[str, float | None]:
-    """Return scores in the trainer's own direction; objectives are negated if higher is better."""
-    status, measure = watched.follower.status(), _measure(watched)
+    Scores are in the trainer's own direction; objectives are negated if higher is better.
+    """
+    status, campaign = watched.follower.status(), watched.follower.campaign
+    measure = campaign.measured_in if campaign else BPB
     best, baseline = status.believed_objective, status.baseline_objective
-    return {
-        "incumbent_score": None if best is None else measure.score(best),
-        "baseline_score": None if baseline is None else measure.score(baseline),
-        "noise_sd_score": status.sigma,
+    scores = {
+        "incumbent": None if best is None else measure.score(best),
+        "baseline": None if baseline is None else measure.score(baseline),
+        "noise_sd": status.sigma,
     }
-
-
-def _measure(watched: Watched) -> Measure:
-    campaign = watched.follower.campaign
-    return campaign.measured_in if campaign else BPB
+    for name, value in scores.items():
+        yield f"{name}_score", (measure.unit,), value
+        if measure.unit == BITS_PER_BYTE:
+            yield f"{name}_bpb", (), value
+    yield "iterations", (), status.iterations
+    yield "keeps", (), status.keeps
+    yield "iteration_seconds", (), status.pace_s
+    yield "silent_seconds", (), status.silent_s
+    yield "paused", (), float(status.state == "paused")
+    yield "energy_watt_hours", (), status.energy_wh
+    if watched.device.samples:
+        sample = watched.device.samples[-1]
+        yield "gpu_power_watts", (), sample.power_w
+        yield "gpu_utilisation_percent", (), sample.gpu_util_pct
+        yield "gpu_temperature_celsius", (), sample.temperature_c
+    for reason, count in status.failures.items():
+        yield "failed_trials", (reason,), count
