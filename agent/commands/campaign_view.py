@@ -121,7 +121,6 @@ class CampaignView:
         :raises SettingsError: naming the figures there are, if this is none or is still empty.
         """
         from trajectory.report import svg  # noqa: PLC0415 (loads Matplotlib)
-        from trajectory.report.canvas import style  # noqa: PLC0415
         from trajectory.report.report import figures_of  # noqa: PLC0415
 
         figures = {figure.name: figure for figure in figures_of(self.findings())}
@@ -129,9 +128,7 @@ class CampaignView:
         if chosen is None or chosen.draw is None:
             known = ", ".join(one.name for one in figures.values() if one.draw) or "none yet"
             raise SettingsError(f"there is no figure {name!r} of this campaign; choose: {known}")
-        with style():
-            drawing = svg.draw(chosen.draw())
-        return FigureView(name, chosen.caption, drawing.standalone)
+        return FigureView(name, chosen.caption, svg.draw(chosen.draw).standalone)
 
     def findings(self) -> Findings:
         """Return everything that the report shows.

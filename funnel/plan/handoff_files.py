@@ -37,7 +37,7 @@ from funnel.target.shape import size_text
 from trainer.spec import difference
 from trajectory.report.canvas import BASE, FAILED, Picture, sheet
 from trajectory.report.figures.long_runs import draw_long_runs, long_run
-from trajectory.report.svg import image_files
+from trajectory.report.svg import draw
 
 FORECAST_FILE = "forecast.json"
 PLAN_FILE = "plan.json"
@@ -64,11 +64,11 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "torchrun_line.sh": _rendered("torchrun_line.sh.j2", plan.winner, values),
     }
     if values["has_curves"]:
-        files |= image_files(lambda: draw_long_runs(values["long_runs"]))
+        files |= draw(lambda: draw_long_runs(values["long_runs"])).files
     if forecast is not None:
         files[FORECAST_FILE] = json_bytes(forecast.model_dump(mode="json"))
         files["forecast.csv"] = forecast.to_csv().encode()
-        files |= image_files(lambda: forecast_picture(forecast))
+        files |= draw(lambda: forecast_picture(forecast)).files
     if plan.winner.projection.source.code:
         files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
     for recipe in plan.recipes:

@@ -23,7 +23,7 @@ from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
 from trajectory.report import svg, wording
-from trajectory.report.canvas import Picture, style
+from trajectory.report.canvas import Picture
 from trajectory.report.figures.coverage import coverage
 from trajectory.report.figures.figure import SECTIONS, WHO, Figure
 from trajectory.report.figures.knob_effects import knob_effects
@@ -84,15 +84,12 @@ def write_page(
     :param page_of: returns the page with these drawings.
     :raises OSError: if the folder cannot be written.
     """
-    with style():
-        pictures = (draw() for draw in draws)
-        drawn = [(svg.draw(picture), svg.png(picture, svg.PNG_DPI)) for picture in pictures]
-    page = page_of([drawing for drawing, _ in drawn])
+    drawn = [svg.draw(draw) for draw in draws]
+    page = page_of(drawn)
     (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
-    files: dict[Path, bytes] = {}
-    for drawing, image in drawn:
-        files[out / FIGURES_DIR / f"{drawing.name}.svg"] = drawing.standalone.encode()
-        files[out / FIGURES_DIR / f"{drawing.name}.png"] = image
+    files = {
+        out / FIGURES_DIR / name: data for drawing in drawn for name, data in drawing.files.items()
+    }
     _replace_all({**files, out / REPORT_PAGE: page.encode()})
     return Report(out / REPORT_PAGE, tuple(files))
 

@@ -40,12 +40,28 @@ class Drawing:
     """An ``<svg>`` element for a page whose style sheet includes :func:`rules`."""
     standalone: str
     """A complete SVG file, which follows the reader's preference for light or dark."""
+    png: bytes
+    """The same in the light palette, as an image."""
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The SVG and the PNG, by name."""
+        return {f"{self.name}.svg": self.standalone.encode(), f"{self.name}.png": self.png}
 
 
-def draw(picture: Picture) -> Drawing:
-    """Return the picture, once for a page and once for a file."""
+def draw(draw_picture: Callable[[], Picture]) -> Drawing:
+    """Draw a picture in the style of all figures, for a page and for files."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (slow to load)
+
+    image = BytesIO()
+    with style():
+        picture = draw_picture()
+        content = _content(picture)
+        picture.figure.dpi = PNG_DPI
+        FigureCanvasAgg(picture.figure).print_png(  # type: ignore[no-untyped-call]
+            image, metadata={"Software": None}
+        )
     width, height = (72 * inches for inches in picture.figure.get_size_inches())
-    content = _content(picture)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="{escape(picture.alt)}"'
@@ -58,7 +74,7 @@ def draw(picture: Picture) -> Drawing:
         # The table that its links lead to is in the page.
         f"{_LINK.sub('<a>', content)}</svg>\n"
     )
-    return Drawing(picture.name, f"{head}>{content}</svg>", standalone)
+    return Drawing(picture.name, f"{head}>{content}</svg>", standalone, image.getvalue())
 
 
 def variables(light: str) -> str:
@@ -110,26 +126,3 @@ def _attributes(css: str) -> str:
     parts = (part.strip().partition(": ") for part in css.split(";"))
     kept = ((name, value) for name, _, value in parts if name and name != "font-family")
     return " ".join(f'{name}="{escape(value)}"' for name, value in kept)
-
-
-def image_files(draw_picture: Callable[[], Picture]) -> dict[str, bytes]:
-    """Return a picture's files by name: an SVG for any page, and a PNG."""
-    with style():
-        picture = draw_picture()
-        drawing = draw(picture)
-        return {
-            f"{picture.name}.svg": drawing.standalone.encode(),
-            f"{picture.name}.png": png(picture, PNG_DPI),
-        }
-
-
-def png(picture: Picture, dpi: int) -> bytes:
-    """Return the picture as a PNG image in the light palette."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (slow to load)
-
-    buffer = BytesIO()
-    picture.figure.dpi = dpi
-    FigureCanvasAgg(picture.figure).print_png(  # type: ignore[no-untyped-call]
-        buffer, metadata={"Software": None}
-    )
-    return buffer.getvalue()

@@ -35,7 +35,7 @@ from funnel.stress.report import StressReport
 from trainer.spec import AnyConfig, Config
 from trajectory import ranking
 from trajectory.ladder_plan import LadderAsked
-from trajectory.report.svg import image_files
+from trajectory.report.svg import draw
 from trajectory.rows import FinalistsRow
 
 MIN_STEPS = 50
@@ -243,7 +243,7 @@ def ladder(
         result = work.run()
         directory = opened.directory
         with writing_to(directory):
-            pictures = image_files(lambda: ladder_picture(result))
+            pictures = draw(lambda: ladder_picture(result)).files
             for name, content in pictures.items():
                 replace_file(directory / name, content)
         files = [str(directory / name) for name in pictures]

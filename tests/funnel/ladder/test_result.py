@@ -16,7 +16,7 @@ from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, ok, trial
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
-from trajectory.report.svg import image_files
+from trajectory.report.svg import draw
 from trajectory.rows import (
     Finalist,
     FinalistsRow,
@@ -93,7 +93,7 @@ def test_lines_json_and_picture_of_both_ladders(result: LadderResult) -> None:
     assert told["complete"] is True
     assert len(told["points"]) == len(result.points)
     assert {outcome["within"] for outcome in told["predicted"]["outcomes"]} == {True}
-    files = image_files(lambda: ladder_picture(result))
+    files = draw(lambda: ladder_picture(result)).files
     assert len(files["ladder.png"]) > 10_000
     drawn = files["ladder.svg"].decode()
     assert all(words in drawn for words in ("winner", "baseline", "predicted"))
@@ -110,7 +110,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
     assert (found.winner is None) == (found.no_law is not None)
     assert found.predicted is None
     assert list(lines(found))
-    assert image_files(lambda: ladder_picture(found))
+    assert draw(lambda: ladder_picture(found)).files
 
 
 def test_a_run_without_a_measurement_is_left_out_and_named(

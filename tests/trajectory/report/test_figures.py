@@ -54,7 +54,7 @@ def test_of_many_dots_those_that_can_be_seen_are_drawn(tmp_path: Path) -> None:
             replace(first, iter=i, outcome="discard", mean=score) for i, score in enumerate(scores)
         ]
         figure = progress(replace(campaign, iterations=tuple(iterations), reigns=()))
-        return draw(known(figure.draw)()).inline.count("h0")
+        return draw(known(figure.draw)).inline.count("h0")
 
     spread = [3.0 + i * 617 % 1000 / 1000 for i in range(5_000)]
     alone = dots(spread)
