@@ -23,19 +23,24 @@ def check_names(
     fields = Config.model_fields
     defined = _each_once({"a knob": knobs, "tied": tied, "a constant": constants})
     for name, what in defined.items():
-        if name in knobs and knobs[name].reads is not None:
-            if name in fields:
-                raise ValueError(f"knob {name} is a field of a config; remove its reads")
-        elif name not in fields:
-            raise ValueError(
-                f"{what.removeprefix('a ')} {name} is not a field of a config"
-                f"{did_you_mean(name, fields)}"
+        is_read = name in knobs and knobs[name].reads is not None
+        noun, near = what.removeprefix("a "), did_you_mean(name, fields)
+        refuse(
+            (is_read and name in fields, f"knob {name} is a field of a config; remove its reads"),
+            (
+                not is_read and name not in fields,
+                f"{noun} {name} is not a field of a config{near}",
+            ),
+        )
+    refuse(
+        *(
+            (
+                field.is_required() and name not in defined,
+                f"{name} is not defined; add a [knobs.{name}] table or a constant {name}",
             )
-    for name, field in fields.items():
-        if field.is_required() and name not in defined:
-            raise ValueError(
-                f"{name} is not defined; add a [knobs.{name}] table or a constant {name}"
-            )
+            for name, field in fields.items()
+        )
+    )
 
 
 def _each_once(groups: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -93,12 +98,16 @@ def check_command(
     :raises ValueError: one clause that names the key and the fix.
     """
     _each_once({"a knob": knobs, "tied": tied, "a constant": constants, "in edits": trainer.edits})
-    for name, knob in knobs.items():
-        if knob.reads is not None:
-            raise ValueError(
+    refuse(
+        *(
+            (
+                knob.reads is not None,
                 f"knob {name} has reads, but a command's knobs are not fields of a config; remove "
-                "its reads"
+                "its reads",
             )
+            for name, knob in knobs.items()
+        )
+    )
     defaults = {name: knob.default for name, knob in knobs.items()}
     truths = [name for name, one in {**defaults, **constants}.items() if isinstance(one, bool)]
     own = [name for name in knobs if not name.startswith(CODE)]

@@ -28,12 +28,20 @@ class Choices(Domain):
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Domain:
         choices = table.get("choices", [])
-        if not isinstance(choices, list | tuple):
-            raise ValueError(f"choices is {json_text(choices)}; write it as a list [a, b]")  # noqa: TRY004
-        if "low" in table or "high" in table:
-            raise ValueError("it has both choices and bounds; remove low and high, or the choices")
-        if (table.get("step", 1), table.get("scale", "linear")) != (1, "linear"):
-            raise ValueError("step and scale belong to bounds; remove them beside choices")
+        has_bounds = bool({"low", "high"} & table.keys())
+        has_steps = (table.get("step", 1), table.get("scale", "linear")) != (1, "linear")
+        clause = first_fault(
+            (
+                not isinstance(choices, list | tuple),
+                f"choices is {json_text(choices)}; write it as a list [a, b]",
+            ),
+            (
+                has_bounds or has_steps,
+                "it has both choices and bounds; remove low, high, step and scale, or the choices",
+            ),
+        )
+        if clause:
+            raise ValueError(clause)
         kind = Choices if any(isinstance(one, bool | str) for one in choices) else Ladder
         return kind(type=table["type"], choices=tuple(choices))
 
