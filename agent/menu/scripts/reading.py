@@ -72,7 +72,11 @@ def read_script(path: Path, means: str | None = None, words: Sequence[str] = ())
     left: list[Option] = []
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
         offered = list(_options(one, source, tree, modules_beside(path, tree).values()))
-        options = _each_once(_of_one_command(offered, words))
+        named: dict[str, Option] = {}
+        for option in _of_one_command(offered, words):
+            if option.name not in named or named[option.name].left:
+                named[option.name] = option
+        options = sorted(named.values(), key=lambda option: option.line)
         if any(not option.left for option in options):
             return Script(path, tree, source, one, _seen_beside(options, tree))
         left += options
@@ -188,15 +192,6 @@ def configurator_line(tree: ast.Module) -> int | None:
         if runs and any(last_name(one.func) == "open" for one in calls(call.args[0])):
             return call.lineno
     return None
-
-
-def _each_once(options: Iterable[Option]) -> list[Option]:
-    """Return the options in the order of the text, each name once."""
-    found: dict[str, Option] = {}
-    for option in options:
-        if option.name not in found or found[option.name].left:
-            found[option.name] = option
-    return sorted(found.values(), key=lambda option: option.line)
 
 
 # --- evidence about an option in the rest of the script --------------------------------------

@@ -37,17 +37,13 @@ def entry_function(tree: ast.Module) -> str | None:
         return None
     match guards[0].body[0]:
         case ast.Expr(ast.Call(ast.Name(name), args=[], keywords=[])):
-            return name if any(_defines(node, name) for node in tree.body) else None
+            for node in tree.body:
+                if isinstance(node, ast.FunctionDef) and node.name == name:
+                    required = len(node.args.posonlyargs + node.args.args)
+                    required += node.args.kw_defaults.count(None) - len(node.args.defaults)
+                    # A decorator such as click's reads the arguments from the command line.
+                    return name if node.decorator_list or not required else None
     return None
-
-
-def _defines(node: ast.stmt, name: str) -> bool:
-    """Return whether this defines the function so that it can be called without arguments; a
-    decorator such as click's reads them from the command line."""
-    if not isinstance(node, ast.FunctionDef) or node.name != name:
-        return False
-    required = len(node.args.posonlyargs + node.args.args) - len(node.args.defaults)
-    return bool(node.decorator_list) or not (required or None in node.args.kw_defaults)
 
 
 def preloadable(tree: ast.Module) -> list[str]:
