@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -250,11 +251,14 @@ from pathlib import Path
 from tests.support.rows import campaign_row, iteration_row
 from autoresearch.errors import MachineryError
 from trajectory.journal import Journal, read_rows
-path = Path(sys.argv[1])
+path, how = Path(sys.argv[1]), sys.argv[2]
+ballast = path.with_name("ballast")
 rows = [campaign_row()]
 with Journal(path) as journal:
     journal.append(rows[0])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+    ballast.write_bytes(bytes(1 << 16))
+    if how == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
     try:
         for iteration in range(1, 1000):
             row = iteration_row(iteration, None, reason="z" * 7000)
@@ -266,19 +270,24 @@ with Journal(path) as journal:
     assert path.stat().st_size == journal.end
     assert list(read_rows(path)) == rows, "not as it was before"
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    ballast.unlink()
     journal.append(row)
     assert list(read_rows(path)) == [*rows, row], "not appendable"
 """
 
 
-def test_a_file_that_may_not_grow_leaves_the_journal_whole_and_appendable(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FILL_AND_RESUME, str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize("how", ["limit", "disk"])
+def test_a_full_disk_leaves_the_journal_whole_and_appendable(path: Path, how: str) -> None:
+    command = [sys.executable, "-c", FILL_AND_RESUME, str(path), how]
+    if how == "disk":
+        mount = f"mount -t tmpfs -o size=256k none {shlex.quote(str(path.parent))}"
+        unshare = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+        try:
+            subprocess.run([*unshare, mount], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("this machine lets a test mount no file system of its own")
+        command = [*unshare, f'{mount} && exec "$@"', "sh", *command]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
