@@ -100,7 +100,14 @@ def _draw(known: Mapping[str, Sequence[ValueEffect]], found: Findings) -> Pictur
     )
     if (engine := figure.get_layout_engine()) is not None:
         engine.set(w_pad=0.12)  # type: ignore[call-arg]  # only constrained layout has it
-    limits = _limits([value.score for _, values in effects for value in values], reference)
+    scores = [value.score for _, values in effects for value in values]
+    means = [score.value for score in scores]
+    # A single bad config must not flatten the rest: the worst mean is that of several.
+    firm = [score.value for score in scores if score.n > 1] or [*means]
+    firm += [reference] if reference is not None else []
+    low, high = min(*firm, *means), max(firm)
+    margin = 0.15 * (high - low) or 0.01
+    limits = low - margin, high + 2 * margin
     beyond = ">" if scoring.direction == "minimise" else "<"
     for row, below, panels, most in zip(ordered, [*ordered[1:], []], grid, slots, strict=True):
         for place, axes in enumerate(panels):
@@ -186,15 +193,3 @@ def _intervals(
             fontsize=7,
             color=MUTED.light,
         )
-
-
-def _limits(scores: Sequence[Estimate], reference: float | None) -> tuple[float, float]:
-    """Return limits from the best mean to the worst mean that more than one config supports.
-
-    A single bad config must not flatten the rest.
-    """
-    firm = [score.value for score in scores if score.n > 1] or [score.value for score in scores]
-    firm += [reference] if reference is not None else []
-    low, high = min(*firm, *(score.value for score in scores)), max(firm)
-    margin = 0.15 * (high - low) or 0.01
-    return low - margin, high + 2 * margin
