@@ -4,7 +4,6 @@
 the rows to a :class:`CampaignState`.
 """
 
-import gc
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +47,9 @@ class Results:
         """The rows that are neither baselines nor iterations, in the journal's order."""
         self._measured: dict[str, list[TrialRecord]] = {}
         """Answers of :meth:`measurements` since the last row about a config of the search."""
-        gc.collect()  # no garbage may be frozen below
         with gc_paused():
             for row in read_rows(journal):
                 self.add(row)
-            gc.freeze()  # rows have no cycles, so the collector need never scan them
 
     def add(self, row: Row) -> None:
         """Add the next row of the journal."""

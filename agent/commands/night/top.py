@@ -23,6 +23,7 @@ from agent.workbench.places import (
     foreign_campaign,
     latest_campaign,
 )
+from autoresearch.closing import gc_paused
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
@@ -59,11 +60,13 @@ def top(
 
     The difference to the baseline is marked where its whole 99 % interval is better.
     """
-    foreign = foreign_campaign(campaign or latest_campaign())
-    found = (
-        own_board(existing_campaign(campaign), k) if foreign is None else foreign_board(foreign, k)
-    )
-    answer(*found, as_json=as_json)
+    with gc_paused():
+        foreign = foreign_campaign(campaign or latest_campaign())
+        if foreign is None:
+            found = own_board(existing_campaign(campaign), k)
+        else:
+            found = foreign_board(foreign, k)
+        answer(*found, as_json=as_json)
 
 
 # --- a campaign of this tool --------------------------------------------------------------------
