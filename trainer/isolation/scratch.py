@@ -57,4 +57,5 @@ def _remove_tree(path: Path) -> None:
             with contextlib.suppress(OSError):
                 if not folder.is_symlink():
                     folder.chmod(0o700)
+    with contextlib.suppress(RecursionError):  # even if the walk met one: less is left
         shutil.rmtree(path, ignore_errors=True)

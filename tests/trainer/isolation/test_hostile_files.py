@@ -25,6 +25,7 @@ from tests.support.trials import trial_ok, trial_spec
 from trainer.envelope.sweep import counted_step_s
 from trainer.isolation.messages import Ended, Said
 from trainer.isolation.outcome import Ending, finished_trial, judge
+from trainer.isolation.scratch import clear
 from trainer.isolation.trial_files import CurveTail, TrialFiles, read_curve, wall_s
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
 from trainer.spec.result import MAX_POINTS, CurveLines, KeptCurve
@@ -266,6 +267,17 @@ def test_what_lies_in_a_files_place_stops_no_run_and_is_no_result(
     assert isinstance(result, TrialFailed)
     assert (result.status, result.message) == ("crash", "ended without a result")
     assert finished_trial(place) == (spec, result)
+
+
+def test_a_tree_too_deep_to_be_removed_does_not_keep_what_lies_beside_it(place: Path) -> None:
+    """A trial's checkpoints may be gigabytes; those listed after the deep folder stay."""
+    (place / "tmp").mkdir(parents=True)
+    deep_tree(place / "tmp" / "deep")
+    for number in range(1000):
+        (place / "tmp" / str(number)).write_text("weights")
+    clear(place / "tmp")
+    [moved] = place.iterdir()
+    assert len(list(moved.iterdir())) < 1001
 
 
 def test_a_directory_that_may_not_be_written_is_no_evidence(tmp_path: Path) -> None:
