@@ -164,9 +164,9 @@ def open_cluster(
         opened, refused = cluster.open_lanes(
             lanes, needs=needs, script_sha256=script_sha256, **asked
         )
+        executor = Lanes(opened, closing=cluster)
     except BaseException:
         cluster.close()
         raise
-    executor = Lanes(opened, closing=cluster)
     executor.kind, executor.refused = opened[0].place.device, refused
     return executor

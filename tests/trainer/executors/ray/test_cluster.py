@@ -25,6 +25,7 @@ from tests.support.waiting import wait_for_all_gone, wait_until
 from trainer.executors.base import Job
 from trainer.executors.choice import choose_executor
 from trainer.executors.local import COMMAND_ENTRY
+from trainer.executors.ray import cluster
 from trainer.executors.ray.needs import Needs
 from trainer.spec import parse_result
 
@@ -50,6 +51,24 @@ def test_where_ray_is_not_installed_one_sentence_says_so() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("autoresearch.errors.SettingsError: ")
+
+
+def test_a_connection_is_closed_if_its_lanes_cannot_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their threads may be more than the system allows."""
+    closed: list[None] = []
+
+    def no_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(cluster, "connect", lambda *_: None)
+    monkeypatch.setattr(cluster, "disconnect", lambda: closed.append(None))
+    monkeypatch.setattr(cluster.RayCluster, "open_lanes", lambda *_, **__: ([], {}))
+    monkeypatch.setattr(cluster, "Lanes", no_thread)
+    with pytest.raises(RuntimeError):
+        cluster.open_cluster(None, 1, command=None, corpus=None, campaign=tmp_path)
+    assert closed == [None]
 
 
 @pytest.fixture(scope="module")
