@@ -65,9 +65,11 @@ class Run:
             wanted |= {Path(text.path): text.sha256 for text in spec.texts}
             for path, sha256 in wanted.items():
                 if (seen := file_sha256(path)) != sha256:
+                    own = path.name == HELDOUT
+                    fix = "prepare the corpus again" if own else "delete it, ask for the text again"
                     raise CorpusError(
                         f"the tokens to score in {path} hash to {seen:.16} and not to {sha256:.16};"
-                        " prepare the corpus again, or delete a text's file and ask for it again"
+                        f" {fix}"
                     )
         if (spec.train_tokens or 0) > len(self.corpus.train):
             raise CorpusError(
