@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import Averaging, Budget, Checkpoint
+from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, parse_result
 from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, ProxyMetric
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal, Verdict
@@ -87,6 +87,12 @@ def test_whatever_was_proposed_can_be_written_and_read(
     line = dump_row(row)
     assert "\n" not in line
     assert parse_row(line.encode()) == row
+
+
+def test_a_failed_trials_message_of_no_valid_text_can_be_written_and_read() -> None:
+    failed = TrialFailed(status="crash", message="no attribute \udc80\x1b")
+    assert failed.message == "no attribute   "
+    assert parse_result(failed.model_dump_json()) == failed
 
 
 def test_what_json_lacks_becomes_text() -> None:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     Field,
     SerializerFunctionWrapHandler,
@@ -21,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from autoresearch.plain_text import plain
 from autoresearch.values import Frozen, PlainText
 from trainer.spec.measure import MOST_PARTS, Direction, Sha256
 
@@ -43,7 +41,7 @@ Gib = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 WattHours = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=_LEAST, le=1e15, allow_inf_nan=False)]
 MAX_MESSAGE_CHARACTERS = 2000
-Name = Annotated[str, Field(max_length=200), AfterValidator(plain)]
+Name = Annotated[PlainText, Field(max_length=200)]
 
 
 Score = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
@@ -178,7 +176,7 @@ class TrialFailed(Frozen):
     """A trial that ended without a measurement. It carries no score."""
 
     status: FailureStatus
-    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARACTERS), AfterValidator(plain)]
+    message: Annotated[PlainText, Field(max_length=MAX_MESSAGE_CHARACTERS)]
     """One sentence for a person and for the proposer."""
     steps: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)] | None = None
     """Optimizer steps done, if known."""
