@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from autoresearch import redaction
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
@@ -87,6 +88,25 @@ def test_whatever_was_proposed_can_be_written_and_read(
     line = dump_row(row)
     assert "\n" not in line
     assert parse_row(line.encode()) == row
+
+
+def test_a_row_of_an_edited_journal_is_made_safe_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = next(
+        line
+        for line in (FIXTURES / "journal_v4.jsonl").read_text().splitlines()
+        if '"kind":"iteration"' in line and json.loads(line)["proposal"]
+    )
+    row = json.loads(line)
+    row["proposal"] |= {"changes": {"lr": math.nan}, "reason": "it said sk-of-nobody-1"}
+    row["decision"]["explanation"] = 'with "quotes" and sk-of-nobody-1'
+    monkeypatch.setattr(redaction, "_forms", None)
+    monkeypatch.setenv("LLM_API_KEY", "sk-of-nobody-1")
+    read = parse_row(json.dumps(row))
+    assert isinstance(read, IterationRow) and read.proposal is not None
+    assert read.proposal.changes == {"lr": "nan"}
+    assert read.proposal.reason == "it said [secret]"
+    assert read.decision.explanation == 'with "quotes" and [secret]'
+    assert parse_row(dump_row(read)) == read
 
 
 def test_a_failed_trials_message_of_no_valid_text_can_be_written_and_read() -> None:

@@ -41,6 +41,7 @@ from trajectory.rows import (
     EventRow,
     IterationRow,
     Row,
+    parse_row,
 )
 
 SILENT_S = 60.0
@@ -155,9 +156,10 @@ class Follower:
         try:
             with (self.directory / JOURNAL_FILE).open("rb") as file:
                 file.seek(start)
-                return IterationRow.model_validate_json(file.read(length))
+                row = parse_row(file.read(length))
         except (OSError, ValidationError):
             return None
+        return row if isinstance(row, IterationRow) else None
 
     def after(self, number: int, limit: int) -> list[Brief]:
         """Return up to ``limit`` iterations that finished after the given one, in the order in
