@@ -6,6 +6,7 @@ with the config and the filled-in command.
 """
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -77,7 +78,8 @@ class GitBranch:
         lines += [_data(self._message(event)), f"from {parent}"]
         for path, text in files.items():
             mode = self._git("ls-tree", "--full-tree", parent, "--", path)[:6] or "100644"
-            lines += [f"M {mode} inline {json.dumps(path, ensure_ascii=False)}", _data(text)]
+            quoted = "".join(f"\\{byte:03o}" for byte in os.fsencode(path))
+            lines += [f'M {mode} inline "{quoted}"', _data(text)]
         self._git("fast-import", "--quiet", "--date-format=now", text="\n".join([*lines, ""]))
 
     def close(self) -> None:
@@ -156,7 +158,10 @@ class GitBranch:
             )
         except (OSError, subprocess.SubprocessError) as error:
             said = getattr(error, "stderr", None) or str(error).encode()
-            why = plain(said.decode("utf-8", "replace").strip().splitlines()[-1])[:200]
+            clauses = said.decode("utf-8", "replace").strip().splitlines()
+            # The last line of a failed fast-import names its report instead of the cause.
+            causes = [one for one in clauses if not one.startswith("fast-import:")]
+            why = plain((causes or clauses)[-1])[:200]
             raise CampaignError(
                 f"git cannot record keeps for {self._directory} ({why}); make it a git repository "
                 "with a commit, or leave out --git"

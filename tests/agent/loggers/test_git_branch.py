@@ -9,6 +9,7 @@ import pytest
 from tests.support.campaigns import Toy
 from tests.support.own_trainers import Own
 
+NAME = 'tr "\x1b\té.py'
 SCRIPT = """
 import random
 
@@ -20,7 +21,7 @@ print(f"loss {1 + (LR - 0.1) ** 2 + random.gauss(0, 1e-4)}")
 MENU = """
 name = "edited"
 [trainer]
-command = ["{python}", "train.py"]
+command = ["{python}", "tr \\"\\u001b\\té.py"]
 set_by = "edit"
 edits = { SEED = "{seed}" }
 score = { pattern = 'loss ([-+0-9.eE]+)' }
@@ -44,7 +45,7 @@ def git(repository: Path, *words: str) -> str:
 def own(tmp_path: Path) -> Own:
     """Return a repository with a script in a folder, a staged change and a changed file."""
     own = Own(tmp_path)
-    (own.checkout / "train.py").write_text(SCRIPT)
+    (own.checkout / NAME).write_text(SCRIPT)
     (own.checkout / "own.toml").write_text(MENU)
     (own.checkout / "notes.md").write_text("first\n")
     git(tmp_path, "init", "-q", "-b", "main")
@@ -66,7 +67,7 @@ def test_each_keep_becomes_a_commit_and_nothing_else_changes(own: Own) -> None:
     assert "1 uncommitted" in said
     after = (git(own.home, "rev-parse", "HEAD"), (own.home / ".git" / "index").read_bytes())
     assert after == before
-    assert (own.checkout / "train.py").read_text() == SCRIPT
+    assert (own.checkout / NAME).read_text() == SCRIPT
     assert (own.checkout / "notes.md").read_text() == "changed\n"
     assert not (own.home / "hooked").exists()
     kept = [row for row in own.rows("iteration") if row["decision"]["action"] == "keep"]
@@ -77,7 +78,7 @@ def test_each_keep_becomes_a_commit_and_nothing_else_changes(own: Own) -> None:
     commits = git(own.home, "rev-list", "--reverse", f"main..{branch}").split()
     assert len(commits) == len(kept)
     for commit, row in zip(commits, kept, strict=True):
-        script = git(own.home, "show", f"{commit}:checkout/train.py")
+        script = git(own.home, "show", f"{commit}:checkout/{NAME}")
         values = row["config"]["values"]
         seed = row["trials"][0]["seed"]
         expected = SCRIPT.replace("LR = 0.5", f"LR = {values['LR']!r}")
@@ -89,8 +90,8 @@ def test_each_keep_becomes_a_commit_and_nothing_else_changes(own: Own) -> None:
         assert message.startswith(f"Iteration {row['iter']}: ")
         assert f"{decision['delta']:+.4f}" in message
         assert f"{decision['stderr']:.4f}" in message
-        changed = git(own.home, "diff", "--name-only", f"{commit}~", commit).split()
-        assert set(changed) <= {"checkout/train.py", "checkout/autoresearch.json"}
+        changed = git(own.home, "diff", "-z", "--name-only", f"{commit}~", commit).split("\0")
+        assert set(changed) <= {f"checkout/{NAME}", "checkout/autoresearch.json", ""}
     found = own.rows("confirmed")[-1]["found"]["configs"][0]
     tagged = git(own.home, "rev-list", "-1", f"{branch.removeprefix('refs/heads/')}-confirmed")
     hashes = [row["config_hash"] for row in kept]
