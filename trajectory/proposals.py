@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import not_
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, GetCoreSchemaHandler
-from pydantic_core import core_schema
+from pydantic import Field, GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import core_schema, from_json
 
 from autoresearch.redaction import redact
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Scalar
@@ -45,7 +45,8 @@ def _recordable(changes: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class _MadeSafe:
     """Applies a function to values from Python. Those from JSON were made safe when it was written,
-    and calls for each field would take most of the time of reading a journal."""
+    and calls for each field would take most of the time of reading a journal; see
+    :func:`parse_safe`."""
 
     function: Callable[[Any], Any]
 
@@ -62,6 +63,24 @@ Text: TypeAlias = Annotated[str, _MadeSafe(_encodable)]
 """Text from any source, made safe to store."""
 Changes: TypeAlias = Annotated[dict[str, Scalar], _MadeSafe(_recordable)]
 """Requested values by knob, valid or not, made safe to store."""
+
+Parsed = TypeVar("Parsed")
+
+
+def parse_safe(adapter: TypeAdapter[Parsed], line: str | bytes) -> Parsed:
+    """Parse a line whose text was made safe when it was written.
+
+    It is made safe again only if it holds a secret of this environment or numbers that JSON lacks,
+    as after an edit or in a copy from elsewhere.
+
+    :raises pydantic.ValidationError: if the line is not valid.
+    """
+    parsed = adapter.validate_json(line)
+    said = line if isinstance(line, str) else line.decode()
+    if "NaN" in said or "Infinity" in said or redact(said) != said:
+        return adapter.validate_python(from_json(line))
+    return parsed
+
 
 RailName: TypeAlias = Literal[
     "schema", "menu", "range", "code", "cross", "memory", "novelty", "code_run"

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, model_vali
 from autoresearch.errors import FormatError
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from autoresearch.words import counted
-from trajectory.proposals import Text
+from trajectory.proposals import Text, parse_safe
 
 FOREIGN_SCHEMA = 1
 
@@ -175,4 +175,4 @@ def parse_foreign(line: str | bytes) -> ForeignLine:
 
     :raises pydantic.ValidationError: if the line is not valid.
     """
-    return _LINE.validate_json(line)
+    return parse_safe(_LINE, line)

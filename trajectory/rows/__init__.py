@@ -7,10 +7,9 @@ confirmation and a calibration are in modules of their own.
 from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter
-from pydantic_core import from_json
 
-from autoresearch.redaction import redact
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
+from trajectory.proposals import parse_safe
 from trajectory.rows.outside import (
     AttributionRow,
     CalibratedRow,
@@ -99,16 +98,9 @@ def trials_of(row: Row) -> tuple[TrialRecord, ...]:
 def parse_row(line: str | bytes) -> Row:
     """Parse one line of a journal as a row.
 
-    Text was made safe when the row was written. It is made safe again only if it holds a secret of
-    this environment or numbers that JSON lacks, as after an edit or in a copy from elsewhere.
-
     :raises pydantic.ValidationError: if the line is not a valid row.
     """
-    row = _ROW.validate_json(line)
-    said = line if isinstance(line, str) else line.decode()
-    if "NaN" in said or "Infinity" in said or redact(said) != said:
-        return _ROW.validate_python(from_json(line))
-    return row
+    return parse_safe(_ROW, line)
 
 
 def dump_row(row: Row) -> str:

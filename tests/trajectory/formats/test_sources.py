@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.search.stopping import Goal
+from autoresearch import redaction
 from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 from tests.support.configs import config
@@ -23,6 +24,7 @@ from tests.support.rows import (
 )
 from trainer.spec import Place
 from trajectory.formats import commit_logs, single_knob, source
+from trajectory.formats.foreign import ForeignRun, parse_foreign
 from trajectory.formats.importing import import_campaign, read_imported
 from trajectory.formats.source import Source, Wanted
 from trajectory.formats.tracked import seconds_of, tracked_trials
@@ -163,6 +165,15 @@ OLD = """{"kind":"imported","schema":1,"format":"single-knob","source":"t","sour
 {"kind":"run","line":1,"iter":0,"values":{"lr":1},"is_baseline":true,"status":"measured","score":2}
 {"kind":"run","line":2,"iter":1,"values":null,"status":"refused","rail":"range","metrics":{"s":1}}
 """
+
+
+def test_a_secret_in_an_import_is_removed_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = '{"kind":"run","line":2,"iter":1,"name":"a","reason":"with sk-of-nobody-1","score":1}'
+    monkeypatch.setattr(redaction, "_forms", None)
+    monkeypatch.setenv("LLM_API_KEY", "sk-of-nobody-1")
+    run = parse_foreign(line)
+    assert isinstance(run, ForeignRun)
+    assert (run.reason, run.score) == ("with [secret]", 1.0)
 
 
 def test_what_an_earlier_version_imported_is_read(tmp_path: Path) -> None:
