@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from autoresearch.errors import CorpusError
+from tests.support.commands import command, command_spec
 from tests.support.corpora import prose, write_corpus
 from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
@@ -21,6 +22,7 @@ from trainer.spec import (
     Averaging,
     Budget,
     Checkpoint,
+    CommandOk,
     ScoredText,
     TextPart,
     TextScore,
@@ -265,6 +267,16 @@ LOOK = {"checkpoints": (Checkpoint(step=3),)}
         (LOOK, {"checkpoints_bpb": (4.5,)}, True),
         (LOOK, {}, False),
         ({}, {"checkpoints_bpb": (4.5,)}, False),
+        ({}, {}, True),
+        *(
+            ({}, wrong, False)
+            for wrong in (
+                {"precision": "fp8"},
+                {"backend": "megatron"},
+                {"steps": 1},
+                {"tokens": 1},
+            )
+        ),
     ],
 )
 def test_a_result_that_says_otherwise_than_its_order_is_none(
@@ -272,3 +284,13 @@ def test_a_result_that_says_otherwise_than_its_order_is_none(
 ) -> None:
     spec = trial_spec(**ordered)
     assert (not contradiction(spec, trial_ok(spec, **scored))) == agrees
+
+
+def test_no_score_is_of_another_trainer_or_direction() -> None:
+    ordered = command_spec(command=command())
+    scored = CommandOk(score=1.0, train_s=1, setup_s=0)
+    turned = scored.model_copy(update={"direction": "maximise"})
+    assert not contradiction(ordered, scored)
+    assert contradiction(ordered, turned)
+    assert contradiction(trial_spec(), scored)
+    assert contradiction(ordered, trial_ok(trial_spec()))
