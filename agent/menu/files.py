@@ -71,6 +71,21 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     knobs = _table(document, "knobs")
     if not knobs:
         raise ValueError("there is no [knobs.NAME] table; add one for each knob")
+    constraints, tied = document.get("constraints", []), _table(document, "tied")
+    refuse(
+        (
+            not isinstance(constraints, list),
+            "constraints is not a list; head each one with [[constraints]]",
+        ),
+        *(
+            (
+                not isinstance(formula, str),
+                f"tied {field} is {json_text(formula)}; write its formula in quotation marks, such "
+                'as "d_model / 64", or make it a constant',
+            )
+            for field, formula in tied.items()
+        ),
+    )
     code = _table(document, "code")
     trainer = _trainer(document, tuple(code))
     keys, read = CODE_KEYS, CodeKnob.read
@@ -93,9 +108,9 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         name=name,
         doc=document.get("doc", ""),
         knobs=read_knobs | {knob.name: knob for knob in codes},
-        tied=_table(document, "tied"),
+        tied=tied,
         constants=_table(document, "constants"),
-        constraints=document.get("constraints", ()),
+        constraints=tuple(_record("a constraint", one, Constraint) for one in constraints),
         campaign=_record(
             "[campaign]", _campaign(_table(document, "campaign"), trainer), CampaignDefaults
         ),

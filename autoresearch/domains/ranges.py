@@ -45,6 +45,20 @@ class Range(Domain):
     """Values are ``low + k * step``; always 1 except for whole numbers on a linear scale."""
     scale: Scale = "linear"
 
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Domain:
+        missing = next((end for end in ("low", "high") if end not in table), None)
+        clause = first_fault(
+            (
+                "choices" in table,
+                f"a {cls.WORD} knob has low and high, not choices; make its type choice",
+            ),
+            (missing, f"it has no {missing}; add {missing} = …, or choices"),
+        )
+        if clause:
+            raise ValueError(clause)
+        return super().read(table)
+
     def table(self) -> dict[str, Any]:
         return {"type": self.WORD, **self.model_dump(exclude_defaults=True)}
 
