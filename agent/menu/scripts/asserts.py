@@ -8,7 +8,7 @@ Assertions that the menu's language cannot express, or that are false at the def
 
 import ast
 import copy
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
         known = assigned_once(tree)
         if place == script.path:
             known |= _imported_values(script, beside)
-        over_knobs = _OverKnobs({name: known[name] for name in known.keys() - values.keys()})
+        over_knobs = _OverKnobs(known, values)
         for node in ast.walk(tree):
             if not isinstance(node, ast.Assert):
                 continue
-            expr = ast.unparse(over_knobs.visit(copy.deepcopy(node.test)))
             try:
+                expr = ast.unparse(over_knobs.visit(copy.deepcopy(node.test)))
                 read = Expression.parse(expr, values.keys())
                 holds = bool(read.names) and read.holds(values)
             except ExpressionError:
@@ -49,19 +49,27 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
 
 
 class _OverKnobs(ast.NodeTransformer):
-    """Rewrites ``config.n_embd`` as ``n_embd``, and substitutes expressions for known names."""
+    """Rewrites ``config.n_embd`` as ``n_embd``, and substitutes expressions for known names.
 
-    def __init__(self, known: Mapping[str, ast.expr], depth: int = 0) -> None:
-        self._known, self._depth = known, depth
+    :raises ExpressionError: at the first name that is neither known nor a knob, because known names
+        before it can make the expression exponentially large.
+    """
+
+    def __init__(
+        self, known: Mapping[str, ast.expr], knobs: Container[str], depth: int = 0
+    ) -> None:
+        self._known, self._knobs, self._depth = known, knobs, depth
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         return self.visit_Name(ast.Name(node.attr, ast.Load()))
 
     def visit_Name(self, node: ast.Name) -> Any:
-        if node.id not in self._known or self._depth == MAX_DEPTH:
+        if node.id in self._knobs:
             return node
+        if node.id not in self._known or self._depth == MAX_DEPTH:
+            raise ExpressionError(f"{node.id} is not known")
         inner = copy.deepcopy(self._known[node.id])
-        return _OverKnobs(self._known, self._depth + 1).visit(inner)
+        return _OverKnobs(self._known, self._knobs, self._depth + 1).visit(inner)
 
 
 def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, ast.expr]:
