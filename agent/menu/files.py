@@ -72,20 +72,12 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     if not knobs:
         raise ValueError("there is no [knobs.NAME] table; add one for each knob")
     constraints, tied = document.get("constraints", []), _table(document, "tied")
-    refuse(
-        (
-            not isinstance(constraints, list),
-            "constraints is not a list; head each one with [[constraints]]",
-        ),
-        *(
-            (
-                not isinstance(formula, str),
-                f"tied {field} is {json_text(formula)}; write its formula in quotation marks, such "
-                'as "d_model / 64", or make it a constant',
-            )
-            for field, formula in tied.items()
-        ),
-    )
+    if not isinstance(constraints, list):
+        raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
+    advice = 'write its formula in quotation marks, such as "d_model / 64", or make it a constant'
+    for field, formula in tied.items():
+        said = f"tied {field} is {json_text(formula)}; {advice}"
+        refuse((not isinstance(formula, str), said))
     code = _table(document, "code")
     trainer = _trainer(document, tuple(code))
     keys, read = CODE_KEYS, CodeKnob.read
