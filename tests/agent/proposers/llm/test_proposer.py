@@ -273,3 +273,11 @@ def test_a_server_that_refuses_even_that_ends_the_turn() -> None:
         assert len(server.chats) == 2
     (attempt,) = raised.value.attempts
     assert attempt.error is not None
+
+
+def test_a_server_that_refuses_a_repair_for_its_length_ends_the_turn_with_every_attempt() -> None:
+    with OpenAIServer([says(raw({"lr": 99})), too_long(2048), says(GOOD)]) as server:
+        with pytest.raises(ProposerError, match="HTTP 400") as raised:
+            model_at(server).propose(memory_of(60))
+        assert len(server.chats) == 2
+    assert [attempt.error is None for attempt in raised.value.attempts] == [True, False]
