@@ -62,7 +62,7 @@ def run(executor: LocalExecutor, tmp_path: Path) -> Runs:
 def act(
     text: str, outcome: float | str, says: str = "", files: Any = (), **changes: Any
 ) -> tuple[Any, ...]:
-    """Return a row: a script, its score or the status of its failure, and what is said of it."""
+    """Return a row: a script, its score or failure status, and a part of its log or message."""
     return text, outcome, says, dict(files), changes
 
 
