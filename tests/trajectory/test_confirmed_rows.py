@@ -67,9 +67,7 @@ def test_the_page_follows_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(0.3, ": confirmed."), (0.0, "<em>not</em> conf")])
-def test_the_report_s_headline_is_the_confirmed_gain(
-    gain: float, verdict: str, tmp_path: Path
-) -> None:
+def test_the_reports_headline_is_confirmed(gain: float, verdict: str, tmp_path: Path) -> None:
     rows, end = confirmed(gain)
     page = render(findings(tmp_path, rows), (), (), datetime.now(UTC))
     chosen = end.found.chosen

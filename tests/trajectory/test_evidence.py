@@ -58,9 +58,7 @@ def assert_equal(one: Evidence, other: Evidence) -> None:
 
 
 @given(st.lists(measurement, max_size=40))
-def test_sigma_is_the_pooled_sd_of_the_first_score_of_each_seed(
-    measurements: list[Measurement],
-) -> None:
+def test_sigma_pools_the_first_score_of_each_seed(measurements: list[Measurement]) -> None:
     evidence = Evidence(rows_of(measurements))
     scores: dict[int, dict[int, float]] = {}
     for of, seed, score in measurements:

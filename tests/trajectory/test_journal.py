@@ -162,9 +162,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("lines", "said"), REFUSED)
-def test_a_whole_line_that_is_no_row_here_is_refused_and_kept(
-    path: Path, lines: list[str], said: str
-) -> None:
+def test_a_whole_foreign_line_is_refused_and_kept(path: Path, lines: list[str], said: str) -> None:
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(JournalError, match=said):
         list(read_rows(path))

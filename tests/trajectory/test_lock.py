@@ -37,9 +37,7 @@ def start_holder(directory: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_the_second_is_told_who_holds_it_and_gets_it_once_the_first_is_killed(
-    tmp_path: Path,
-) -> None:
+def test_the_second_is_told_who_holds_it_and_gets_it_after_a_kill(tmp_path: Path) -> None:
     with start_holder(tmp_path) as holder:
         with pytest.raises(CampaignLockedError) as caught, CampaignLock(tmp_path):
             pass
@@ -73,9 +71,7 @@ def test_a_child_does_not_inherit_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("info", [b"", b"{", b"\xff\0", b'{"pid": "me"}'])
-def test_a_holder_that_has_not_said_who_it_is_yet_still_holds_it(
-    tmp_path: Path, info: bytes
-) -> None:
+def test_a_holder_not_named_yet_still_holds_it(tmp_path: Path, info: bytes) -> None:
     with CampaignLock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(info)
         with pytest.raises(CampaignLockedError):

@@ -254,9 +254,7 @@ def test_degrees_of_freedom_are_not_cut_to_whole_numbers() -> None:
 
 
 @given(own=st.floats(0, 10), more=st.floats(0, 10), dof=st.floats(1, 200), others=st.floats(1, 200))
-def test_what_is_measured_less_never_looks_surer(
-    own: float, more: float, dof: float, others: float
-) -> None:
+def test_less_data_never_looks_surer(own: float, more: float, dof: float, others: float) -> None:
     one, other = (
         Posterior(0.0, ((own + extra, dof), (1.0, others), (0.3, 3.0))).half_interval(0.95)
         for extra in (0.0, more)

@@ -88,9 +88,7 @@ PREDICTION = Prediction(delta=-0.02, sd=0.01, slate_delta=0.04, slate_sd=0.03)
         (None, None, -MOST),
     ],
 )
-def test_a_turn_is_credited_with_its_difference_from_a_pick_by_chance(
-    delta: float | None, stderr: float | None, credit: float
-) -> None:
+def test_a_turn_has_its_credit(delta: float | None, stderr: float | None, credit: float) -> None:
     record = ProposerRecord(kind="llm", arm="pick", prediction=PREDICTION)
     credits = credited({}, result(record, delta, stderr))
     assert list(credits) == ["pick"]

@@ -199,9 +199,7 @@ def test_the_rows_say_what_each_was_worth(campaign: Path, winner: Config) -> Non
     assert read_attribution(campaign, MENU.baseline) is None
 
 
-def test_what_harms_is_left_behind_and_what_may_have_won_by_size(
-    campaign: Path, winner: Config
-) -> None:
+def test_what_harms_is_left_behind_in_the_carried_shape(campaign: Path, winner: Config) -> None:
     target = load_target("gpt-1b")
     measured = read_attribution(campaign, winner)
     blind = shape_of_winner(winner, target, MENU, 1024, None)

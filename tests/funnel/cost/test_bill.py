@@ -42,9 +42,7 @@ def run(home: Path, *arguments: str | Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_cost_the_plan_and_the_report_name_one_price_for_each_thing(
-    stressed: Path, tmp_path: Path
-) -> None:
+def test_cost_plan_and_report_name_one_price_for_each_thing(stressed: Path, tmp_path: Path) -> None:
     asked = ("--target", "llama-7b", "--gpu", "h200", "--spot", "--campaign", stressed)
     plan = run(tmp_path, "handoff", *asked)
     money = plan["money"]
@@ -122,9 +120,7 @@ def simulated_hours(away: Preemption, hours: float, rng: random.Random) -> float
 @pytest.mark.parametrize(
     ("per_day", "checkpoint_hours", "restart_hours"), [(1, 1, 0.25), (4, 1, 0.25), (2, 2, 0.5)]
 )
-def test_preemption_costs_what_a_simulation_says(
-    per_day: float, checkpoint_hours: float, restart_hours: float
-) -> None:
+def test_preemption_costs(per_day: float, checkpoint_hours: float, restart_hours: float) -> None:
     """The formula is first order in the number of losses per interval. It is within 1% here, and
     low by the second loss that an interval may see."""
     away = Preemption(

@@ -101,9 +101,7 @@ def test_lines_json_and_picture_of_both_ladders(result: LadderResult) -> None:
     assert re.search(r">\de\+\d\d<", drawn)
 
 
-def test_a_ladder_cut_short_says_as_much_as_it_can(
-    ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
-) -> None:
+def test_a_ladder_may_be_cut(ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path) -> None:
     assert read_ladder(campaign(tmp_path / "planned", rows[:2])) is None
     found = known(read_ladder(campaign(tmp_path / "cut", rows[: 2 + 12])))
     assert found.missing == LadderLog().pending(ladder_plan) - 12
@@ -113,9 +111,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
     assert draw(lambda: ladder_picture(found)).files
 
 
-def test_a_run_without_a_measurement_is_left_out_and_named(
-    ladder_plan: LadderPlanRow, rows: list[Row]
-) -> None:
+def test_a_run_without_a_measurement_is_named(ladder_plan: LadderPlanRow, rows: list[Row]) -> None:
     log = LadderLog.of(rows)
     broken = log.runs[0]
     trial = broken.trial.model_copy(update={"result": failed("the loss became nan at step 7")})
@@ -127,9 +123,7 @@ def test_a_run_without_a_measurement_is_left_out_and_named(
     assert len(found.points) == len(log.runs) - 1
 
 
-def test_the_prediction_is_made_of_the_smaller_rungs_alone(
-    ladder_plan: LadderPlanRow, rows: list[Row]
-) -> None:
+def test_smaller_rungs_make_the_prediction(ladder_plan: LadderPlanRow, rows: list[Row]) -> None:
     row = rows[place(rows)]
     assert isinstance(row, LadderPredictionRow)
     runs = [run for run in rows if isinstance(run, LadderRow)]
@@ -172,9 +166,7 @@ def test_a_campaign_without_a_ladder_has_none(tmp_path: Path) -> None:
     assert read_ladder(tmp_path / "nowhere") is None
 
 
-def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
-    ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
-) -> None:
+def test_a_ladder_is_found(ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path) -> None:
     """The journal holds whole ladders of two recipes in succession, with the same runs."""
     other = ladder_plan.model_copy(update={"winner": ladder_plan.baseline})
     written, steps = campaign(tmp_path / "two", [*rows, other]), ladder_plan.source_steps
@@ -198,9 +190,7 @@ def stressed_as_best(of: Config, steps: int) -> list[Row]:
     return [run, FinalistsRow(at=at(2), steps=steps, finalists=(best,))]
 
 
-def test_the_bill_names_the_lead_of_the_finalist_and_of_no_other(
-    ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
-) -> None:
+def test_the_bill_has_the_lead(ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path) -> None:
     first, *rest = rows
     own = stressed_as_best(ladder_plan.winner, ladder_plan.source_steps)
     other = stressed_as_best(ladder_plan.baseline, ladder_plan.source_steps)

@@ -40,9 +40,7 @@ def logits(positions: str, position_ids: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(("positions", "are_read"), [("rotary", False), ("learned", True)])
-def test_position_ids_that_start_anew_are_read_by_learned_positions_alone(
-    positions: str, are_read: bool
-) -> None:
+def test_restarting_ids_are_read_by_learned_positions_alone(positions: str, are_read: bool) -> None:
     running = torch.arange(16)
     anew = torch.cat([torch.arange(8), torch.arange(8)])
     same = torch.equal(logits(positions, running), logits(positions, anew))

@@ -69,18 +69,14 @@ def refused(done: subprocess.CompletedProcess[str], said: str, code: int = 1) ->
     assert done.stderr.count("\n") == 1
 
 
-def test_a_plan_that_cannot_be_made_is_one_sentence_and_nothing_is_written(
-    stressed: Path, tmp_path: Path
-) -> None:
+def test_a_plan_that_cannot_be_made_writes_nothing(stressed: Path, tmp_path: Path) -> None:
     base = ("handoff", "--campaign", stressed)
     refused(run(tmp_path, *base, "--target", "llama-70b"), "does not fit")
     refused(run(tmp_path, *base, "--target", "llama-7b", "--gpu", "a100"), "a100")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_cannot_be_read_and_a_plan_without_a_forecast_exit_4(
-    home: Path, tmp_path: Path
-) -> None:
+def test_an_unreadable_log_and_a_missing_forecast_exit_4(home: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path, "sound")
     refused(run(home, "verify", "--log", log), "forecast.json", 4)
     command = ("verify", "--handoff", "forecast.json", "--log")

@@ -112,9 +112,7 @@ def test_every_script_is_whole(bundle: Path, two_nodes: Path) -> None:
             subprocess.run(["shellcheck", str(script)], check=True)
 
 
-def test_the_launch_script_starts_torchrun_with_flags_megatron_lm_has(
-    bundle: Path, node: Node
-) -> None:
+def test_the_launch_starts_torchrun_with_flags_megatron_lm_has(bundle: Path, node: Node) -> None:
     own = node.flags(bundle / "launch_megatron.sh", "--exit-interval", "7")
     words, checkpoints = node.words(), [str(node.home / "checkpoints")]
     assert words[words.index("--nproc-per-node") + 1] == "8"
@@ -135,9 +133,7 @@ def test_the_launch_script_starts_torchrun_with_flags_megatron_lm_has(
 
 
 @pytest.mark.parametrize("name", ["MEGATRON_DIR", "DATA_PATH", "TOKENIZER_MODEL", "CHECKPOINT_DIR"])
-def test_what_the_user_must_fill_in_is_asked_for_by_name(
-    bundle: Path, node: Node, name: str
-) -> None:
+def test_what_the_user_must_fill_in_is_named(bundle: Path, node: Node, name: str) -> None:
     del node.environment[name]
     assert f"set {name}" in node.run(bundle / "launch_megatron.sh", code=1).stderr
     assert not node.launched
@@ -293,9 +289,7 @@ def test_recipes_are_there_for_every_finalist_and_a_restart(bundle: Path, node: 
     }  # fmt: skip
 
 
-def test_a_restart_at_half_the_rate_has_the_winners_flags_for_the_checkpoints_sake(
-    bundle: Path, node: Node
-) -> None:
+def test_a_restart_at_half_the_rate_has_the_winners_flags(bundle: Path, node: Node) -> None:
     winners = node.flags(bundle / "launch_megatron.sh")
     gentler = [str(node.home / "gentler")]
     node.environment["CHECKPOINT_DIR"] = gentler[0]
@@ -311,9 +305,7 @@ def test_a_restart_at_half_the_rate_has_the_winners_flags_for_the_checkpoints_sa
 
 
 @pytest.mark.parametrize(("step", "code"), [("0004512", 0), ("last", 2), ("4513", 2)])
-def test_the_step_to_restart_from_is_that_of_a_checkpoint(
-    bundle: Path, node: Node, step: str, code: int
-) -> None:
+def test_the_step_to_restart_from_is_saved(bundle: Path, node: Node, step: str, code: int) -> None:
     node.restarting()
     node.environment["FROM_STEP"] = step
     node.run(bundle / "launch_megatron_restart_half_lr.sh", code=code)
@@ -422,9 +414,7 @@ def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
         ([float(n) for n in range(12)], None),
     ],
 )
-def test_a_ranking_that_may_be_chance_is_a_risk(
-    stressed: Path, long: list[float], said: str | None
-) -> None:
+def test_a_chance_ranking_is_a_risk(stressed: Path, long: list[float], said: str | None) -> None:
     found = fidelity([float(n) for n in range(len(long))], long)
     pairs = tuple(Pair(1, float(n), score) for n, score in enumerate(long))
     test = RankingTest(steps=1000, pairs=pairs, left_out=0, fidelity=found)
@@ -433,9 +423,7 @@ def test_a_ranking_that_may_be_chance_is_a_risk(
         assert (words in risks) == (words == said)
 
 
-def test_on_a_single_gpu_nothing_is_compared_with_itself(
-    stressed: Path, tmp_path: Path, node: Node
-) -> None:
+def test_a_single_gpu_compares_no_layouts(stressed: Path, tmp_path: Path, node: Node) -> None:
     plan = plan_of(stressed, "llama-1b", gpus=1)
     assert "./preflight.sh layout" not in [check.command for check in plan.checks]
     node.run(written(plan, tmp_path / "handoff") / "preflight.sh", "layout", code=1)
@@ -451,9 +439,7 @@ echo "[Rank 4] (after 10 iterations) memory (MB) | allocated: 1.0 | max reserved
 """
 
 
-def test_the_speed_is_measured_and_the_next_plan_goes_by_it(
-    bundle: Path, stressed: Path, node: Node
-) -> None:
+def test_the_next_plan_goes_by_the_measured_speed(bundle: Path, stressed: Path, node: Node) -> None:
     """The measurement excludes the slow start. The stated 40% would imply more than 10 s per
     step."""
     node.stand_in("torchrun", TIMED)

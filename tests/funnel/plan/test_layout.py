@@ -89,9 +89,7 @@ def test_logits_count_on_the_last_stage_and_activations_on_the_first() -> None:
     batch=st.integers(1, 4096),
     fp8=st.booleans(),
 )
-def test_every_layout_divides_what_it_splits(
-    name: str, nodes: int, gpus: int, batch: int, fp8: bool
-) -> None:
+def test_layouts_divide_evenly(name: str, nodes: int, gpus: int, batch: int, fp8: bool) -> None:
     target = load_target(name)
     for use in layouts(target, cluster(nodes, gpus), batch, fp8=fp8):
         own = use.layout

@@ -54,9 +54,7 @@ def test_what_is_lost_is_added_to_hours_and_money() -> None:
 @pytest.mark.parametrize(
     ("storage_gb_s", "save_s", "timeout_s"), [(0.2, 560, 1680), (5, 22.4, 300)]
 )
-def test_a_collective_may_take_as_long_as_three_saves(
-    storage_gb_s: float, save_s: float, timeout_s: int
-) -> None:
+def test_the_timeout_is_three_saves(storage_gb_s: float, save_s: float, timeout_s: int) -> None:
     terms = Terms(storage_gb_s=storage_gb_s)
     waits = plan_operations(terms, NODE, size_gb=112, every_h=1, hours=1, usd_per_h=1)
     assert (waits.save_s, waits.timeout_s) == (pytest.approx(save_s), timeout_s)

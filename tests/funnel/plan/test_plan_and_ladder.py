@@ -44,9 +44,7 @@ def plan_of(case: LaunchCase, ladder: LadderResult | None, **wishes: Any) -> Han
 
 
 @pytest.mark.parametrize("rungs", [0, 2])
-def test_without_a_law_of_a_ladder_there_is_no_forecast(
-    stressed: Path, tmp_path: Path, rungs: int
-) -> None:
+def test_without_a_law_there_is_no_forecast(stressed: Path, tmp_path: Path, rungs: int) -> None:
     case = read_case(stressed)
     plan = plan_of(case, ladder_of(case, rungs))
     assert plan.forecast is None
@@ -55,9 +53,7 @@ def test_without_a_law_of_a_ladder_there_is_no_forecast(
     assert b"autoresearch verify" not in files["preflight.sh"]
 
 
-def test_a_forecast_is_of_the_whole_run_and_of_a_day_of_24_hours(
-    stressed: Path, tmp_path: Path
-) -> None:
+def test_a_forecast_is_of_the_whole_run_and_of_a_day(stressed: Path, tmp_path: Path) -> None:
     case = read_case(stressed)
     plan = plan_of(case, ladder_of(case, 5), mfu=1.0)
     forecast = known(plan.forecast)

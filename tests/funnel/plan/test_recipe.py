@@ -29,9 +29,7 @@ def flag(recipe: Recipe, name: str) -> float:
 
 
 @pytest.mark.parametrize("batch", [None, 16, 130, 512])
-def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
-    stressed: Path, booking: Booking, batch: int | None
-) -> None:
+def test_rates_are_for_the_batch_taken(stressed: Path, booking: Booking, batch: int | None) -> None:
     recipe = make_recipes(read_case(stressed).candidates, booking, batch)[0]
     projection, schedule = recipe.projection, recipe.schedule
     assert projection.tokens_per_step == schedule.tokens_per_step

@@ -45,9 +45,7 @@ OTHERS = [(0.0, 0.08), (0.5, 0.02), (0.5, 0.08), (0.8, 0.02)]
     ("correlation", "sigma"),
     [(0.0, 0.02), (0.8, 0.08), *(pytest.param(*of, marks=pytest.mark.slow) for of in OTHERS)],
 )
-def test_sound_runs_raise_few_alarms_whatever_their_steps_share(
-    correlation: float, sigma: float
-) -> None:
+def test_sound_runs_raise_few_alarms(correlation: float, sigma: float) -> None:
     """At a correlation of 0.8 and sd 0.08 an earlier detector called nine in ten such runs spiked
     or diverged."""
     assert outcomes(power_law()(STEP), sigma, correlation).count("survives") >= 0.85 * CURVES

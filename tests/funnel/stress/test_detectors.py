@@ -224,9 +224,7 @@ def test_nothing_is_said_of_a_curve_that_is_not_there() -> None:
         (range(0), False),
     ],
 )
-def test_a_script_that_ignores_the_requested_length_fails(
-    printed: range, ended_elsewhere: bool
-) -> None:
+def test_a_script_that_ignores_its_length_fails(printed: range, ended_elsewhere: bool) -> None:
     curve = [CurvePoint(step=step, loss=2 - step / 1000, elapsed_s=1.0) for step in printed]
     result = CommandOk(
         score=1.0, direction="minimise", steps=None, train_s=1.0, setup_s=0.1, peak_mem_gib=0.1

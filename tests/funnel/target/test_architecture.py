@@ -39,9 +39,7 @@ def test_four_targets_are_shipped_under_their_own_names() -> None:
         ("llama-70b", 70_553_706_496, 68_452_360_192),
     ],
 )
-def test_the_shipped_shapes_have_the_published_parameters(
-    name: str, total: int, blocks: int
-) -> None:
+def test_shipped_shapes_have_the_published_parameters(name: str, total: int, blocks: int) -> None:
     target = load_target(name)
     assert (target.total_params, target.parameter_count.blocks) == (total, blocks)
     assert target.tokens == 20 * total
@@ -188,9 +186,7 @@ def test_money_beside_a_shape_buys_tokens() -> None:
         (("params = 7_000_000_000",), "ffn_ratio", "ffn_ratio"),
     ],
 )
-def test_a_bad_budget_is_refused_in_one_sentence(
-    lines: tuple[str, ...], left_out: str, clause: str
-) -> None:
+def test_a_bad_budget_is_refused(lines: tuple[str, ...], left_out: str, clause: str) -> None:
     kept = [line for line in RATIOS.splitlines() if not left_out or not line.startswith(left_out)]
     with pytest.raises(TargetError, match=clause) as caught:
         parse_target("\n".join((*lines, *kept)), "own.toml")

@@ -69,9 +69,7 @@ def shapes(name: str, scale: Scale, equal: Equal) -> tuple[tuple[dict[str, Any],
 
 
 @pytest.mark.parametrize(("name", "scale", "equal"), CASES)
-def test_every_shape_has_the_baselines_size_and_is_read_back(
-    name: str, scale: Scale, equal: Equal
-) -> None:
+def test_every_shape_has_the_baselines_size(name: str, scale: Scale, equal: Equal) -> None:
     family, menu = case(name, scale, equal)
     wanted = size_of(menu.baseline, family)
     seen = set()
@@ -89,9 +87,7 @@ def test_every_shape_has_the_baselines_size_and_is_read_back(
 
 
 @pytest.mark.parametrize(("name", "scale", "equal"), CASES)
-def test_the_baseline_has_the_targets_shape_and_each_ratio_says_why_it_transfers(
-    name: str, scale: Scale, equal: Equal
-) -> None:
+def test_the_baseline_has_the_targets_shape(name: str, scale: Scale, equal: Equal) -> None:
     family, menu = case(name, scale, equal)
     target, base = family.target, menu.baseline
     assert base.d_ff / base.d_model == target.ffn_ratio

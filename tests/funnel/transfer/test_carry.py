@@ -123,9 +123,7 @@ def test_a_warmup_that_fills_the_schedule_is_refused(horizon: int) -> None:
 @given(
     warmup=st.integers(0, 900), horizon=st.integers(901, 100_000), tokens=st.integers(10**8, 10**13)
 )
-def test_the_tokens_are_covered_and_the_warm_up_keeps_its_share(
-    warmup: int, horizon: int, tokens: int
-) -> None:
+def test_tokens_are_covered_and_warm_up_is_a_share(warmup: int, horizon: int, tokens: int) -> None:
     source = SMALL.model_copy(update={"lr_warmup": warmup})
     carried = carry(source, horizon_steps=horizon, shape=TARGET, tokens=tokens)
     assert carried.tokens_per_step == carried.config.tokens_per_step

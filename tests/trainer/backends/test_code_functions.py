@@ -81,9 +81,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("slot", "changes"), CASES)
-def test_what_is_built_in_gives_the_same_numbers_as_a_function(
-    slot: str, changes: dict[str, Any]
-) -> None:
+def test_a_built_in_part_as_a_function_gives_the_same(slot: str, changes: dict[str, Any]) -> None:
     """A model with the source trains as the one without, but for rounding."""
     plain = recipe(**changes)
     coded = recipe(**changes, **{f"code.{slot}": written(slot, plain)})

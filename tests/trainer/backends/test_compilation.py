@@ -163,9 +163,7 @@ def test_only_a_trial_that_makes_code_may_write_the_cache(
     assert trial_spec(corpus, device="cuda", **kept).code_cache == str(cache)
 
 
-def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(
-    attacked: LocalExecutor, tmp_path: Path
-) -> None:
+def test_a_cache_in_a_wrong_place_is_refused(attacked: LocalExecutor, tmp_path: Path) -> None:
     """One that cannot be made is no crash of the config either."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
@@ -195,9 +193,7 @@ def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_compiler
 @pytest.mark.skipif(sys.platform != "linux", reason="clang++ is what counts there")
-def test_only_a_compiler_that_inductor_looks_for_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_inductors_compilers_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "clang++"
     other.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

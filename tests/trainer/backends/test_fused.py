@@ -28,9 +28,7 @@ SHAPE = {"d_ff": 64}
     ],
     ids=str,
 )
-def test_it_errs_no_more_than_the_model_as_written(
-    changes: dict[str, Any], names: tuple[str, ...], most: float
-) -> None:
+def test_kernels_err_no_more(changes: dict[str, Any], names: tuple[str, ...], most: float) -> None:
     _, exact = gradients(build(**SHAPE, **{**changes, "precision": "fp32"}))
     errors = []
     for kernels in (False, True):
@@ -73,9 +71,7 @@ def test_on_a_gpu_kernels_train_as_the_model_as_written(precision: str, near: fl
 @on_a_gpu
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_on_a_gpu_gradients_err_no_more_than_those_of_torchs_operators(
-    precision: str, compile: bool
-) -> None:
+def test_on_a_gpu_gradients_err_no_more_than_torchs_own(precision: str, compile: bool) -> None:
     """At the widths of the 354 M shape, where libraries and compilers choose other code."""
     device, vocab = torch.device("cuda"), 5000
     shape = {"n_layer": 2, "n_head": 16, "d_model": 1024, "d_ff": 4096, "seq_len": 512}

@@ -20,9 +20,7 @@ VOCAB = 97
 
 
 @given(tokens=st.integers(1, 5000), vocab_size=st.integers(1, 70_000))
-def test_a_chunk_is_bounded_and_no_smaller_than_half_the_bound_allows(
-    tokens: int, vocab_size: int
-) -> None:
+def test_a_chunk_is_bounded_and_no_smaller_than_half_of_that(tokens: int, vocab_size: int) -> None:
     bound = 1 << 22
     chunk = chunk_tokens(tokens, vocab_size, bound)
     assert 1 <= chunk <= tokens

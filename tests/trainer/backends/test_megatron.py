@@ -70,9 +70,7 @@ def gradients(model: Any) -> dict[str, Tensor]:
     ],
     ids=str,
 )
-def test_the_same_weights_give_the_same_logits_scores_and_gradients(
-    changes: dict[str, Any],
-) -> None:
+def test_the_same_weights_give_equal_logits_scores_and_gradients(changes: dict[str, Any]) -> None:
     """They agree within 2e-5 of the largest logit and 1e-4 of each gradient's largest entry, in
     fp32."""
     recipe = small(**changes)
@@ -267,9 +265,7 @@ def test_nothing_is_updated_from_the_first_step_that_is_not_finite_on(broken: st
         ({"precision": "bf16", "weight_decay": 0.1}, 1e-2),
     ],
 )
-def test_a_trial_of_the_same_seed_ends_at_the_reference_s_val_bpb(
-    tmp_path: Path, recipe: dict[str, Any], tolerance: float
-) -> None:
+def test_trials_end_as_ours_do(tmp_path: Path, recipe: dict[str, Any], tolerance: float) -> None:
     backend = MegatronBackend()
     corpus = write_corpus(tmp_path / "corpus")
     spec = trial_spec(

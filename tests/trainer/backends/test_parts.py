@@ -39,9 +39,7 @@ def test_logits_are_those_of_the_formulas(changes: dict[str, Any], kernels: bool
 
 
 @pytest.mark.parametrize("changes", ALL, ids=str)
-def test_on_kernels_loss_gradients_and_scores_are_those_of_the_model_as_written(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_train_as_written(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses are computed 7 tokens of 64 at once."""
     monkeypatch.setattr(
         linear_cross_entropy, "chunk_tokens", lambda tokens, *_: chunk_tokens(tokens, 1, 7)
@@ -91,9 +89,7 @@ def spreads(**changes: Any) -> dict[str, float]:
         ({"n_layer": 8, "mup_base_depth": 2}, 1.0, 0.05),
     ],
 )
-def test_the_start_is_scaled_in_the_blocks_alone(
-    changes: dict[str, Any], in_blocks: float, near: float
-) -> None:
+def test_only_blocks_start_scaled(changes: dict[str, Any], in_blocks: float, near: float) -> None:
     base, other = spreads(), spreads(**changes)
     for name in IN_BLOCKS:
         assert other[name] == pytest.approx(in_blocks * base[name], rel=near)
@@ -128,9 +124,7 @@ def test_at_its_own_base_a_parametrisation_changes_nothing() -> None:
         ({"mup_base_width": 64, "mup_base_depth": 1}, 2.0, 1.0),
     ],
 )
-def test_the_blocks_matrices_have_the_rates_of_the_papers_tables(
-    changes: dict[str, Any], lr: float, eps: float, kernels: bool
-) -> None:
+def test_rates_are_published(changes: dict[str, Any], lr: float, eps: float, kernels: bool) -> None:
     """The reference is torch's AdamW, on gradients so small that epsilon matters."""
     fields = {"weight_decay": 0.3, "grad_clip": 1e9, "tie_embeddings": False, "precision": "bf16"}
     ours = build(kernels, **fields, **changes)

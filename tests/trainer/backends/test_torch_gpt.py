@@ -20,9 +20,7 @@ from trainer.spec import gpt
 
 @pytest.mark.parametrize("d_model", [64, 512])
 @pytest.mark.parametrize("changes", CHOICES, ids=str)
-def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
-    changes: dict[str, Any], d_model: int
-) -> None:
+def test_first_loss_is_even_odds_on_repetitive_text(changes: dict[str, Any], d_model: int) -> None:
     """Source code is full of runs of spaces, which an untrained tied head predicts correctly."""
     model = build(d_model=d_model, d_ff=2 * d_model, seq_len=128, **changes)
     source = inspect.getsource(argparse).encode()[: 16 * 129]

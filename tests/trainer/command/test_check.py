@@ -100,9 +100,7 @@ top = Path.cwd().parent.parent
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_the_checks_score_stands_whatever_the_training_does(
-    attack: str, run: Any, tmp_path: Path
-) -> None:
+def test_the_checks_score_stands_against_attacks(attack: str, run: Any, tmp_path: Path) -> None:
     result = run(attack)
     assert isinstance(result, CommandOk), result
     assert (result.score, result.steps) == (2.5, 7)
@@ -126,9 +124,7 @@ def test_the_checks_score_stands_whatever_the_training_does(
         ("", "import time; time.sleep(600)", "timeout"),
     ],
 )  # fmt: skip
-def test_a_failure_of_either_command_is_the_configs(
-    run: Any, train: str, check: str, status: str
-) -> None:
+def test_either_failure_is_the_configs(run: Any, train: str, check: str, status: str) -> None:
     result = run(train, check, wall_s=60 if status != "timeout" else 6)
     assert isinstance(result, TrialFailed), result
     assert result.status == status

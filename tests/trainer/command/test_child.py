@@ -342,9 +342,7 @@ print("val loss 1.0")
     assert log.count("refused") == 5
 
 
-def test_a_checkout_that_holds_its_own_campaign_shows_it_to_no_trial(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
+def test_a_checkout_shows_its_campaign_to_no_trial(executor: LocalExecutor, tmp_path: Path) -> None:
     place = script(tmp_path / "checkout", "import os; print(os.listdir('.')); open('runs')")
     trial = place / "runs" / "mine" / "trials" / "t000001"
     script(place / "runs" / "mine", "rows", "trajectory.jsonl")
@@ -355,9 +353,7 @@ def test_a_checkout_that_holds_its_own_campaign_shows_it_to_no_trial(
 
 
 @pytest.mark.parametrize("edited", [None, "deep/src/train.py"])
-def test_a_script_in_a_folder_finds_what_is_above_and_writes_there_in_its_trial(
-    run: Runs, edited: str | None
-) -> None:
+def test_a_script_in_a_folder_finds_what_is_above_it(run: Runs, edited: str | None) -> None:
     place = run.place
     script(place / "deep" / "src", "one = 1\n", "beside.py")
     script(place / "data", "0.25", "own.txt")

@@ -56,17 +56,13 @@ def test_a_command_has_its_lane_s_cores_and_as_many_threads(tmp_path: Path) -> N
         assert words == [str(len(cores)), "cpu"]
 
 
-def test_threads_that_are_asked_for_are_given_on_every_lane(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_asked_for_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # a person's own setting stays
     for _, words, variable, _ in seen(tmp_path, threads=3).values():
         assert (words[0], variable) == ("3", "3")
 
 
-def test_a_command_sees_its_lane_s_gpu_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     found = seen(tmp_path, "cuda")
     assert {lane: (one[1][1], one[3]) for lane, one in found.items()} == {

@@ -65,9 +65,7 @@ def test_a_link_grants_nothing_by_itself(own: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_menu_reads_is_read_whole_and_not_looked_through(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_read_is_whole(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         script(own / "data" / "images", "1", f"{number}.png")
     monkeypatch.setattr(module, "MOST_SEEN", 10)
@@ -78,9 +76,7 @@ def test_what_the_menu_reads_is_read_whole_and_not_looked_through(
     assert (found.granted, found.declared) == ((own / "train.py",), (own / "data",))
 
 
-def test_a_hidden_file_beside_much_says_what_to_do(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hidden_file_beside_much_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         script(own / "data", "1", f"{number}.png")
     monkeypatch.setattr(module, "MOST_GRANTED", 10)

@@ -70,9 +70,7 @@ NANO = r"val loss ([0-9.]+)"
         (NANO, "train loss 2.5", None),
     ],
 )
-def test_a_number_is_found_also_where_it_is_lost(
-    pattern: str, line: str, number: float | None
-) -> None:
+def test_a_number_is_found_even_if_lost(pattern: str, line: str, number: float | None) -> None:
     found = Number(pattern).search(line)
     if number is None:
         assert found is None

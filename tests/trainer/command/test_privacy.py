@@ -119,9 +119,7 @@ def strike(executor: LocalExecutor, place: Path, main: str | None = None) -> lis
 
 
 @pytest.mark.parametrize("main", [None, "main"])
-def test_no_key_and_no_score_below_the_script_can_be_read(
-    confined: LocalExecutor, place: Path, main: str | None
-) -> None:
+def test_no_secret_can_be_read(confined: LocalExecutor, place: Path, main: str | None) -> None:
     """By a program, or by a function that is called in a fork."""
     if main is not None:
         lines = (place / "train.py").read_text().splitlines()
@@ -135,9 +133,7 @@ def test_without_the_sandbox_every_way_leads_there(unconfined: LocalExecutor, pl
     assert [line for line in strike(unconfined, place) if line.startswith("kept")] == []
 
 
-def test_what_one_trial_compiles_the_next_one_loads(
-    confined: LocalExecutor, tmp_path: Path
-) -> None:
+def test_what_one_trial_compiles_the_next_loads(confined: LocalExecutor, tmp_path: Path) -> None:
     """The trials share only the folder in which torch.compile keeps its code, and no other of the
     campaign's."""
     text = (

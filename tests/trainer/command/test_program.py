@@ -70,9 +70,7 @@ def leaves_a_mark(own: Path) -> Path:
     return own / "began"
 
 
-def test_no_file_of_the_script_s_directory_tells_a_shim_what_to_start(
-    shims: Path, tmp_path: Path
-) -> None:
+def test_no_file_of_the_script_tells_a_shim_what_to_start(shims: Path, tmp_path: Path) -> None:
     own = script(tmp_path / "own", "print(1)")
     began = leaves_a_mark(own)
     script(own, "path:python", ".version")
@@ -159,9 +157,7 @@ def test_a_link_to_a_manager_is_a_shim(tmp_path: Path, monkeypatch: pytest.Monke
             find_program(name, own)
 
 
-def test_no_program_below_the_script_s_directory_is_started_to_be_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_program_of_the_script_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule covers a program that a menu names, a Python beside it, and one found through PATH
     or a link."""
     own = script(tmp_path / "own", "#!/bin/sh\necho val loss 1", "run.sh")

@@ -88,9 +88,7 @@ def ran(executor: LocalExecutor, place: Path, text: str, **limits: float) -> obj
 
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])
-def test_workers_have_locks_and_pass_open_files(
-    executor: LocalExecutor, tmp_path: Path, start: str
-) -> None:
+def test_workers_share_locks_and_files(executor: LocalExecutor, tmp_path: Path, start: str) -> None:
     result = ran(executor, tmp_path, SPAWNS.replace("START", repr(start)))
     assert isinstance(result, CommandOk), result
     assert result.score == 0.5
@@ -103,9 +101,7 @@ def test_what_is_shared_counts_as_memory(executor: LocalExecutor, tmp_path: Path
     assert result.status == "oom"
 
 
-def test_neither_sockets_nor_shared_memory_of_the_machine_are_reached(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
+def test_the_machines_shared_memory_is_not_reached(executor: LocalExecutor, tmp_path: Path) -> None:
     name = f"autoresearch-{uuid.uuid4().hex}"
     outside = shared_memory.SHARED_MEMORY / name
     path = str(tmp_path / "socket")

@@ -91,9 +91,7 @@ def test_fingerprints_agree_in_the_first_half_for_duplicates_only() -> None:
 
 
 @given(st.lists(st.integers(1, 65_536), min_size=1, max_size=300), st.integers(1024, 300_000))
-def test_a_tenth_at_most_is_held_out_and_no_more_than_wanted(
-    sizes: list[int], heldout_bytes: int
-) -> None:
+def test_a_tenth_at_most_is_held_out(sizes: list[int], heldout_bytes: int) -> None:
     array, limit = np.array(sizes, dtype=np.int64), sum(sizes) // 10
     target = min(heldout_bytes, limit)
     chosen = choose_heldout(array, heldout_bytes)

@@ -258,9 +258,7 @@ def varint(number: int, size: int) -> bytes:
         pytest.param("x" * (3 << 20), 1000, 200, id="one too small to be refused"),
     ],
 )
-def test_a_long_text_that_many_rows_repeat_is_held_a_few_times(
-    tmp_path: Path, text: str, rows: int, most_mib: int
-) -> None:
+def test_repeated_texts_fit_in_memory(tmp_path: Path, text: str, rows: int, most_mib: int) -> None:
     repeats = tmp_path / "repeats.parquet"
     write_rows(repeats, text, rows=rows)
     assert repeats.stat().st_size < 32 << 20

@@ -49,9 +49,7 @@ def test_the_last_documents_are_set_aside_and_nothing_on_disk_changes(corpus: Co
     assert before == {path.name: path.read_bytes() for path in corpus.directory.iterdir()}
 
 
-def test_it_is_twice_the_held_out_text_and_a_tenth_of_the_split_at_most(
-    corpus: Corpus, text: FreshText
-) -> None:
+def test_it_is_twice_the_held_out_text_within_a_tenth(corpus: Corpus, text: FreshText) -> None:
     size = sum(part.bytes for part in text.parts)
     longest = max(map(len, documents(60)))
     wanted = min(TIMES_HELDOUT * corpus.info.heldout_bytes, corpus.info.train_bytes // 10)
@@ -112,9 +110,7 @@ def test_a_given_text_leaves_out_what_the_corpus_has(corpus: Corpus, tmp_path: P
     assert sorted(found[1:].split(b"\0")) == sorted(fresh)
 
 
-def test_a_given_text_does_not_depend_on_the_names_of_its_files(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_a_given_text_does_not_depend_on_file_names(corpus: Corpus, tmp_path: Path) -> None:
     fresh = [prose(700, seed=500 + number) for number in range(5)]
     tokens = []
     for name, order in (("a", fresh), ("b", fresh[::-1])):
@@ -130,9 +126,7 @@ def test_a_given_text_does_not_depend_on_the_names_of_its_files(
     ("content", "why"),
     [(documents(60)[3], "is in the corpus tiny too"), (b" \n ", "only white space")],
 )
-def test_a_given_text_with_nothing_new_is_refused(
-    corpus: Corpus, tmp_path: Path, content: bytes, why: str
-) -> None:
+def test_nothing_new_is_refused(corpus: Corpus, tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "one.txt"
     path.write_bytes(content)
     with pytest.raises(CorpusError, match=why):

@@ -88,9 +88,7 @@ def test_it_opens_as_it_was_prepared(corpus: Corpus, monkeypatch: pytest.MonkeyP
         *(("meta.json", content) for content in (b"", b"{}", b"null", b'{"name": 5}')),
     ],
 )
-def test_a_folder_that_is_no_whole_corpus_does_not_open(
-    corpus: Corpus, name: str, content: bytes | None
-) -> None:
+def test_a_partial_corpus_does_not_open(corpus: Corpus, name: str, content: bytes | None) -> None:
     path = corpus.directory / name
     path.unlink()
     if content is not None:
@@ -104,9 +102,7 @@ def test_a_folder_that_is_no_whole_corpus_does_not_open(
 
 
 @pytest.mark.parametrize("name", ["train.bin", "heldout.bin", "tokenizer.json", "meta.json"])
-def test_a_changed_corpus_is_noticed_and_prepared_again(
-    corpus: Corpus, folder: Path, name: str
-) -> None:
+def test_a_changed_corpus_is_prepared_again(corpus: Corpus, folder: Path, name: str) -> None:
     path = corpus.directory / name
     sound = path.read_bytes()
     changed = bytearray(sound)
@@ -121,9 +117,7 @@ def test_a_changed_corpus_is_noticed_and_prepared_again(
 @pytest.mark.parametrize(
     ("stage", "at_least"), [("read", 1), ("train tokenizer", 0), ("encode", 0), ("encode", 1)]
 )
-def test_killed_anywhere_it_leaves_nothing_that_is_read(
-    folder: Path, tmp_path: Path, stage: str, at_least: int
-) -> None:
+def test_a_kill_leaves_no_corpus(folder: Path, tmp_path: Path, stage: str, at_least: int) -> None:
     cache_dir = tmp_path / "killed"
     with start_stepping(folder, cache_dir) as process:
         step_to(process, stage, at_least)
@@ -166,9 +160,7 @@ def test_many_at_once_make_one_corpus(folder: Path, tmp_path: Path) -> None:
     assert sorted(corpus_texts(open_corpus(directory), "train"))
 
 
-def test_a_corpus_is_found_by_folder_name_or_beginning(
-    corpus: Corpus, folder: Path, tmp_path: Path
-) -> None:
+def test_a_corpus_is_found_by_its_names(corpus: Corpus, folder: Path, tmp_path: Path) -> None:
     cache_dir = corpus.directory.parent
     for name in (str(corpus.directory), corpus.directory.name, "in", corpus.directory.name[:6]):
         assert find_corpus(name, cache_dir).directory == corpus.directory

@@ -82,9 +82,7 @@ def test_bpe_is_the_same_in_every_process(bpe: Tokenizer) -> None:
         assert done.stdout.decode().strip() == expected
 
 
-def test_a_file_that_truncates_pads_or_adds_tokens_still_loses_nothing(
-    bpe: Tokenizer, tmp_path: Path
-) -> None:
+def test_a_file_that_truncates_pads_or_adds_loses_nothing(bpe: Tokenizer, tmp_path: Path) -> None:
     assert bpe.json is not None
     hf = HfTokenizer.from_str(bpe.json.decode())
     hf.enable_truncation(8)

@@ -71,9 +71,7 @@ def test_both_train_the_same_and_only_the_backend_differs(corpus: Corpus) -> Non
 @pytest.mark.parametrize(
     "error", [SpecError("megatron trains on CUDA only"), MachineryError("megatron-core is missing")]
 )
-def test_a_backend_that_cannot_is_left_out_with_its_reason(
-    corpus: Corpus, error: Exception
-) -> None:
+def test_a_backend_that_cannot_is_left_out_with_reason(corpus: Corpus, error: Exception) -> None:
     found = compared(corpus, SteppingExecutor({"megatron": error}), "megatron", "torch")
     assert [one.backend for one in found.contenders] == ["torch"]
     assert found.others == ()
@@ -105,9 +103,7 @@ def test_a_failed_trial_has_no_numbers_and_the_other_is_the_base(corpus: Corpus)
 
 
 @pytest.mark.parametrize(("loss", "defects"), [(EVEN * 1.05, 0), (585.5, 2), (EVEN / 2, 2)])
-def test_a_first_loss_far_from_even_odds_is_a_defect(
-    corpus: Corpus, loss: float, defects: int
-) -> None:
+def test_a_first_loss_far_from_even_is_a_defect(corpus: Corpus, loss: float, defects: int) -> None:
     machine = SteppingExecutor(train_loss_first=loss)
     said = compared(corpus, machine, "torch", "megatron").defects()
     assert len(said) == defects

@@ -41,9 +41,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(("steps", "warmup", "step_ms"), [(30, 5, 10.0), (4, 0, 1030 / 4)])
-def test_the_warm_up_is_not_counted(
-    steps: int, warmup: int, step_ms: float, tmp_path: Path
-) -> None:
+def test_no_warm_up_is_counted(steps: int, warmup: int, step_ms: float, tmp_path: Path) -> None:
     machine = SteppingExecutor()
     asked = settings(steps=steps, warmup=warmup)
     (only,) = sweep(asked, cells([2], [16], ["fp32"]), tmp_path, machine, Watched())

@@ -190,9 +190,7 @@ def test_a_lane_file_that_cannot_be_written_or_was_a_link_stops_no_trial(tmp_pat
         ([3], 2, [(3,), (3,)]),
     ],
 )
-def test_lanes_have_equally_many_cores(
-    cores: list[int], number: int, expected: list[tuple[int, ...]]
-) -> None:
+def test_cores_are_shared(cores: list[int], number: int, expected: list[tuple[int, ...]]) -> None:
     assert shares(list(cores), number) == expected
 
 
@@ -206,9 +204,7 @@ def test_lanes_have_equally_many_cores(
         ("NoDevFiles", []),
     ],
 )
-def test_each_gpu_lane_sees_its_own_gpu_alone(
-    said: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_lane_has_its_gpu(said: str, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA sees the names before the first invalid one."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
     assert visible_gpus() == seen

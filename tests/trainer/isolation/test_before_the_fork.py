@@ -71,9 +71,7 @@ def test_the_fork_server_leaves_cuda_alone(
 
 
 @pytest.mark.slow
-def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
-    environ: dict[str, str], notes: Path, tmp_path: Path
-) -> None:
+def test_the_server_leaves_gpus_alone(environ: dict[str, str], notes: Path, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=[])
     spec = trial_spec(device="cuda", compile=True)
     entry = "tests.support.hostile_trainer:run"

@@ -126,9 +126,7 @@ def test_without_a_driver_the_sentence_says_so(tmp_path: Path) -> None:
         executor.run(on_gpu(), trial_dir)
 
 
-def test_a_crash_before_the_first_step_is_no_evidence_but_a_kill_may_be_its_memory(
-    confined: LocalExecutor, tmp_path: Path
-) -> None:
+def test_only_a_kill_before_the_first_step_counts(confined: LocalExecutor, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "a", hostile.die_by, number=int(signal.SIGSEGV))
     with pytest.raises(MachineryError):
         confined.run(on_gpu(), trial_dir)

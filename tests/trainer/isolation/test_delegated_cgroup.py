@@ -64,9 +64,7 @@ def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -
 
 
 @pytest.mark.parametrize("attack", [kernel_attacks.hold_memfd, hostile.hold_memory])
-def test_nothing_goes_past_the_limit_between_two_looks(
-    executor: LocalExecutor, trial_dir: Path, attack: object
-) -> None:
+def test_no_limit_is_exceeded(executor: LocalExecutor, trial_dir: Path, attack: object) -> None:
     hostile.arm(trial_dir, attack, mib=600)  # type: ignore[arg-type]
     result = executor.run(trial_spec(memory_gib=0.2), trial_dir).result
     assert isinstance(result, TrialFailed)
@@ -86,9 +84,7 @@ def test_threads_stop_at_the_limit(executor: LocalExecutor, trial_dir: Path) -> 
     assert most <= 101
 
 
-def test_what_fled_ends_though_the_fork_server_was_killed(
-    executor: LocalExecutor, trial_dir: Path
-) -> None:
+def test_what_fled_ends_without_its_fork_server(executor: LocalExecutor, trial_dir: Path) -> None:
     hostile.arm(trial_dir, hostile.hop)
     job = executor.submit(trial_spec(), trial_dir)
     while not (trial_dir / "pids").exists():

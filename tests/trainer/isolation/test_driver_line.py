@@ -10,9 +10,7 @@ from trainer.isolation.messages import Driver, DriverEar, Said
 from trainer.spec import TrialFailed
 
 
-def test_what_a_config_decides_cannot_speak_of_the_driver(
-    tmp_path: Path,
-) -> None:
+def test_what_a_config_decides_cannot_speak_of_the_driver(tmp_path: Path) -> None:
     """Otherwise a config's crash would count as the machine's, and not as evidence."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.say_everything)
     with open_executor() as executor:

@@ -95,9 +95,7 @@ def test_the_thread_that_started_the_server_may_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_trial_of_a_dead_server_runs_again_under_another(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_trial_of_a_dead_server_runs_again(tmp_path: Path, number: signal.Signals) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
     left: list[int] = []
     looks: list[None] = []
@@ -165,9 +163,7 @@ def test_a_trainer_that_cannot_be_imported_is_no_evidence(tmp_path: Path) -> Non
         executor.run(trial_spec(), tmp_path / "trial")
 
 
-def test_what_cannot_be_prepared_loses_nothing_of_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_preload_loses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_compiler.py").write_text("raise RuntimeError('half installed')")
     (tmp_path / "sound_compiler.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)

@@ -250,9 +250,7 @@ OBSTACLES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_what_lies_in_a_files_place_stops_no_run_and_is_no_result(
-    place: Path, obstacle: Any
-) -> None:
+def test_what_lies_in_a_files_place_is_no_result(place: Path, obstacle: Any) -> None:
     """It neither ends the loop nor calls for more disk space, and the trial can be run again."""
     place.mkdir()
     for name in ("spec.json", "trainer.log", "curve.jsonl", "tmp"):

@@ -62,9 +62,7 @@ def attacked(uid: int, trials: Path, how: str) -> dict[str, Any]:
     return told
 
 
-def test_a_user_whom_no_file_names_runs_trials_that_cannot_touch_the_supervisor(
-    nobody: int, trials: Path
-) -> None:
+def test_a_user_in_no_file_runs_trials_that_cannot_harm(nobody: int, trials: Path) -> None:
     told = attacked(nobody, trials, "confined")
     assert told.pop("ask_for_capabilities")["Seccomp"] == "2"
     assert told.keys() == NAMES

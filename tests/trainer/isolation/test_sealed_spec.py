@@ -32,9 +32,7 @@ def rewrite(trial_dir: Path, exit_code: int) -> Path:
     )
 
 
-def test_the_result_of_another_seed_is_not_recorded(
-    executor: LocalExecutor, trial_dir: Path
-) -> None:
+def test_a_result_of_another_seed_is_not_recorded(executor: LocalExecutor, trial_dir: Path) -> None:
     for exit_code in (70, 74, 3):
         folder = trial_dir.with_name(f"t00000{exit_code}")
         result = executor.run(ASKED, rewrite(folder, exit_code)).result
@@ -50,9 +48,7 @@ def test_who_rewrote_its_order_is_not_believed(executor: LocalExecutor, trial_di
     assert finished_trial(trial_dir) is None
 
 
-def test_who_says_that_nothing_was_measured_has_no_result_later(
-    executor: LocalExecutor, trial_dir: Path
-) -> None:
+def test_who_measured_nothing_has_no_result_later(executor: LocalExecutor, trial_dir: Path) -> None:
     hostile.arm(trial_dir, kernel_attacks.leave_result_and_report, result=OTHER.model_dump_json())
     with pytest.raises(MachineryError):
         executor.run(ASKED, trial_dir)
@@ -89,9 +85,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_nothing_is_taken_up_that_is_not_as_the_supervisor_left_it(
-    change: Callable[[Path], object], trial_dir: Path
-) -> None:
+def test_only_what_was_left_is_taken_up(change: Callable[[Path], object], trial_dir: Path) -> None:
     leave(trial_dir, OTHER.model_dump_json())
     change(trial_dir)
     assert finished_trial(trial_dir) is None

@@ -84,9 +84,7 @@ def test_each_end_has_its_status_and_cause(
         assert 0.2 < result.peak_mem_gib < 0.5
 
 
-def test_an_interrupted_trial_can_be_run_again(
-    executor: LocalExecutor, trial_dir: Path, tmp_path: Path
-) -> None:
+def test_a_trial_may_run_again(executor: LocalExecutor, trial_dir: Path, tmp_path: Path) -> None:
     """The new run clears the old one's files and does not follow links among them."""
     outside = tmp_path / "outside"
     outside.write_text("kept")
@@ -135,9 +133,7 @@ def test_a_process_that_keeps_fleeing_is_caught(executor: LocalExecutor, trial_d
     assert noted(trial_dir) == seen
 
 
-def test_the_log_is_never_followed_through_a_link(
-    executor: LocalExecutor, trial_dir: Path, tmp_path: Path
-) -> None:
+def test_no_log_link_is_followed(executor: LocalExecutor, trial_dir: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("x" * 1000)
     fail(executor, trial_dir, hostile.replace_log_by_symlink, path=str(outside), log_bytes=500)

@@ -69,9 +69,7 @@ def test_what_is_out_of_sight_counts(
     assert result.message.endswith("over the limit of 0.2 GiB")
 
 
-def test_threads_are_counted_since_nothing_limits_roots(
-    executor: LocalExecutor, trial_dir: Path
-) -> None:
+def test_threads_are_counted(executor: LocalExecutor, trial_dir: Path) -> None:
     result = end(executor, trial_dir, kernel_attacks.start_threads, {"many": 300}, tasks=100)
     assert result.status == "killed"
     assert result.message.endswith("threads, over the limit of 100")
@@ -79,9 +77,7 @@ def test_threads_are_counted_since_nothing_limits_roots(
 
 
 @pytest.mark.skipif(not Layers.detect().confine, reason="limits come with the sandbox")
-def test_private_memory_has_a_wall_behind_the_limit(
-    executor: LocalExecutor, trial_dir: Path
-) -> None:
+def test_private_memory_has_a_wall(executor: LocalExecutor, trial_dir: Path) -> None:
     end(executor, trial_dir, kernel_attacks.take_private_memory, {"gib": 1})
     assert hostile.loot(trial_dir) == "mapped"
     beyond, much = trial_dir.with_name("t000002"), {"gib": 4 + (os.cpu_count() or 1) / 64}

@@ -45,9 +45,7 @@ def test_about_a_gpu_another_process_is_asked(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
-def test_a_driver_that_fails_is_asked_for_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_driver_says_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In all of these cases torch only says that there is no device."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build_stub(tmp_path)))
     monkeypatch.setenv("CUDA_STUB_ENDS", "803")

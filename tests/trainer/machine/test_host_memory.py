@@ -108,9 +108,7 @@ def test_whatever_else_is_on_the_machine_counts(machine: StubMachine, tmp_path: 
     assert result.status == "oom"
 
 
-def test_a_gpu_with_memory_of_its_own_does_not_look_at_the_machines(
-    machine: StubMachine, tmp_path: Path
-) -> None:
+def test_a_gpu_with_own_memory_ignores_the_machines(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.nap, s=0.5)
     set_available(machine.root, 0.1)
     with scales(machine, integrated=False) as (executor, _):
@@ -119,9 +117,7 @@ def test_a_gpu_with_memory_of_its_own_does_not_look_at_the_machines(
     assert result.message == "ended without a result"
 
 
-def test_a_machine_that_does_not_say_what_it_has_is_no_evidence(
-    machine: StubMachine, tmp_path: Path
-) -> None:
+def test_a_machine_without_meminfo_is_no_evidence(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.nap, s=60)
     (machine.root / "proc" / "meminfo").unlink()
     with (
@@ -174,9 +170,7 @@ class Allocator:
 
 
 @pytest.mark.parametrize("is_integrated", [True, False])
-def test_torchs_allocator_is_told_what_a_shared_memory_leaves(
-    is_integrated: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchs_allocator_has_a_limit(is_integrated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = Allocator(is_integrated=is_integrated, gib=4096)
     monkeypatch.setattr(torch, "cuda", allocator)
     cap_memory(torch.device("cuda"), 0.25)
@@ -192,9 +186,7 @@ def test_torchs_allocator_is_told_what_a_shared_memory_leaves(
 
 
 @pytest.mark.parametrize("text", ["CUDA error: out of memory\nCUDA kernel errors might", ""])
-def test_a_limit_that_cannot_be_set_is_no_fault_of_the_config(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_that_cannot_be_set_is_no_fault(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GB10, cudaMemGetInfo fails while the page cache fills the memory."""
 
     def fails(fraction: float, device: torch.device) -> None:

@@ -139,9 +139,7 @@ def test_megatron_holds_main_weights_below_fp32(precision: str, each: int) -> No
 
 
 @pytest.mark.parametrize("how", [{"compile": True}, {"kernels": False}], ids=str)
-def test_blocks_on_a_gpu_without_our_kernels_hold_what_torchs_operators_do(
-    how: dict[str, bool],
-) -> None:
+def test_blocks_without_our_kernels_hold_what_torchs_operators_do(how: dict[str, bool]) -> None:
     shape = gb10_base().model_copy(update={"precision": "bf16"})
     compiled = AnalyticMemory(
         vocab_size=GB10_VOCAB, backend="torch", device="cuda", limit_gib=1.0, **how
@@ -237,9 +235,7 @@ def test_a_gpus_memory_is_asked_in_another_process(
     assert found.is_shared == bool(unified)
 
 
-def test_a_machine_that_is_full_has_no_room_for_a_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_machine_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text(PRETENDED_TORCH.format(gib=120, unified=1))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     set_available(tmp_path, 8.5)

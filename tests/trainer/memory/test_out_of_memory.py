@@ -63,9 +63,7 @@ def test_what_an_error_was_raised_from_counts() -> None:
 
 
 @pytest.mark.parametrize(("free_mib", "expected"), [(3, True), (4000, False), (None, False)])
-def test_a_handle_that_cannot_be_made_is_memory_only_on_a_full_device(
-    free_mib: int | None, expected: bool
-) -> None:
+def test_a_failed_handle_is_memory_on_a_full_device(free_mib: int | None, expected: bool) -> None:
     error = RuntimeError(
         "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
     )

@@ -251,9 +251,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("room_bytes", [0, 20])
-def test_a_line_that_finds_no_room_is_an_error_and_leaves_nothing(
-    path: Path, room_bytes: int
-) -> None:
+def test_a_line_without_room_is_an_error_and_leaves_nothing(path: Path, room_bytes: int) -> None:
     write(path, BARE)
     room = path.stat().st_size + room_bytes
     command = [sys.executable, "-c", FILL, str(path), str(room)]

@@ -177,9 +177,7 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("power_w", [3600, None])
-def test_a_trials_result_has_the_energy_of_its_interval_if_it_is_known(
-    power_w: float | None,
-) -> None:
+def test_a_result_has_the_energy_of_its_interval_if_it_is_known(power_w: float | None) -> None:
     result = trial_ok(trial_spec())
     with Sampler(Paced(power_w=power_w), None) as sampler:
         began_s = time.monotonic()

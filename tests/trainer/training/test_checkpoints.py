@@ -81,9 +81,7 @@ def test_scoring_more_changes_no_other_number(
     assert not {"checkpoints_bpb", "texts"} & plain.model_dump(mode="json").keys()
 
 
-def test_a_text_is_scored_as_the_held_out_text_is(
-    corpus: Corpus, aside: FreshText, tmp_path: Path
-) -> None:
+def test_a_text_is_scored_as_the_heldout(corpus: Corpus, aside: FreshText, tmp_path: Path) -> None:
     """The corpus's own held-out text, as a text of one part, gets the same score to the last
     bit."""
     part = TextPart(tokens=corpus.info.heldout_tokens, bytes=corpus.info.heldout_bytes)
@@ -99,9 +97,7 @@ def test_a_text_is_scored_as_the_held_out_text_is(
     assert len(set(fresh.parts_bpb)) == len(fresh.parts_bpb)
 
 
-def test_what_is_set_aside_is_not_trained_on(
-    corpus: Corpus, aside: FreshText, tmp_path: Path
-) -> None:
+def test_the_holdout_is_not_trained_on(corpus: Corpus, aside: FreshText, tmp_path: Path) -> None:
     """Training on a prefix of the tokens equals training on a corpus that ends there."""
     shorter = write_corpus(tmp_path / "shorter", train=DOCUMENTS[: -aside.documents])
     held_back = trained(corpus, tmp_path / "a", train_tokens=aside.train_tokens)
@@ -110,9 +106,7 @@ def test_what_is_set_aside_is_not_trained_on(
 
 
 @pytest.mark.parametrize("what", ["another text", "more tokens than there are"])
-def test_what_was_not_meant_is_refused_before_anything_is_trained(
-    corpus: Corpus, aside: FreshText, tmp_path: Path, what: str
-) -> None:
+def test_wrong_data_is_refused(corpus: Corpus, aside: FreshText, tmp_path: Path, what: str) -> None:
     text = aside.written(tmp_path / "texts")
     changes: dict[str, Any] = {"texts": (text,)}
     if what == "another text":
@@ -188,9 +182,7 @@ def grown(averaging: Averaging, steps: int) -> tuple[nn.Linear, RunningAverage]:
         ),
     ],
 )
-def test_a_mean_is_the_one_by_hand_and_leaves_the_model_its_own_weights(
-    averaging: Averaging, steps: int, mean: float
-) -> None:
+def test_a_mean_is_the_one_by_hand(averaging: Averaging, steps: int, mean: float) -> None:
     model, average = grown(averaging, steps)
     with pytest.raises(RuntimeError), average.in_place():
         assert model.weight.unique().tolist() == [pytest.approx(mean, rel=1e-6)]
@@ -279,9 +271,7 @@ LOOK = {"checkpoints": (Checkpoint(step=3),)}
         ),
     ],
 )
-def test_a_result_that_says_otherwise_than_its_order_is_none(
-    ordered: dict[str, Any], scored: dict[str, Any], agrees: bool
-) -> None:
+def test_results_must_agree(ordered: dict[str, Any], scored: dict[str, Any], agrees: bool) -> None:
     spec = trial_spec(**ordered)
     assert (not contradiction(spec, trial_ok(spec, **scored))) == agrees
 

@@ -73,9 +73,7 @@ def test_a_trial_leaves_a_curve_and_a_result(corpus: Corpus, tmp_path: Path) -> 
     assert result.device
 
 
-def test_a_process_began_when_it_was_forked_whatever_the_wall_clock_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_began_when_forked_whatever_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
     (asks, is_asked), (answers, answer) = os.pipe(), os.pipe()
     before = time.monotonic()
@@ -169,9 +167,7 @@ def test_what_is_no_fault_of_the_config_is_an_error_before_anything_is_trained(
     assert {path.name for path in tmp_path.iterdir()} == {"corpus"}
 
 
-def test_a_directory_that_cannot_be_written_says_nothing_about_the_config(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_an_unwritable_directory_is_no_evidence(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "curve.jsonl").symlink_to("/dev/full")
     with pytest.raises(MachineryError):
         run_trial(tiny_spec(corpus), tmp_path)
@@ -179,9 +175,7 @@ def test_a_directory_that_cannot_be_written_says_nothing_about_the_config(
         run_trial(tiny_spec(corpus), tmp_path / "missing")
 
 
-def test_what_is_missing_elsewhere_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def said(error: OSError) -> str:
         return str(refused_by_system(error, tmp_path / "trial"))
 
@@ -200,9 +194,7 @@ def test_what_is_missing_elsewhere_is_named(
 
 
 @pytest.mark.slow
-def test_the_same_spec_gives_the_same_number_to_the_last_bit(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_the_same_spec_gives_the_same_number_to_the_bit(corpus: Corpus, tmp_path: Path) -> None:
     recipe = {"d_model": 64, "n_head": 4, "d_ff": 256, "seq_len": 64, "precision": "bf16"}
     results = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -220,9 +212,7 @@ def test_the_same_spec_gives_the_same_number_to_the_last_bit(
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_result_and_measures_its_own_birth(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_the_command_prints_the_result_and_its_own_birth(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(tiny_spec(corpus).model_dump_json())
     out = tmp_path / "elsewhere"
     began = time.monotonic()

@@ -74,9 +74,7 @@ def test_a_trial_end_to_end(executor: LocalExecutor, corpus: Corpus, tmp_path: P
     assert 0 < result.peak_mem_gib <= (result.peak_reserved_gib or 0)
 
 
-def test_the_first_loss_is_the_same_again(
-    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
-) -> None:
+def test_first_losses_are_equal(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
     losses = []
     for name in "ab":
         result = executor.run(cuda_spec(corpus), tmp_path / name).result
@@ -114,9 +112,7 @@ def test_a_trial_that_runs_out_of_memory(corpus: Corpus, tmp_path: Path) -> None
     assert isinstance(small, TrialOk), small
 
 
-def test_a_trial_that_is_killed_mid_step(
-    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
-) -> None:
+def test_a_trial_killed_mid_step(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
     def kill(point: CurvePoint) -> None:
         if point.step == 3:
             for child in psutil.Process(executor.lane.server.pid).children():

@@ -45,18 +45,14 @@ def test_a_kernel_that_makes_nan_stops_the_campaign(
 
 
 @pytest.mark.slow
-def test_a_kernel_that_made_nan_once_costs_a_second_run(
-    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
-) -> None:
+def test_a_single_nan_runs_again(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", "norm", times=1)
     assert isinstance(executor.run(spec_of(corpus), trial_dir).result, TrialOk)
     assert faulty_trainer.attempts(trial_dir) == 2
 
 
 @pytest.mark.slow
-def test_compiled_blocks_that_make_nan_stop_the_campaign(
-    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
-) -> None:
+def test_nan_in_a_block_is_fatal(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", "compiled blocks")
     with pytest.raises(MachineryError):
         executor.run(spec_of(corpus, compile=True), trial_dir)

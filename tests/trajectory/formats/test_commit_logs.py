@@ -129,9 +129,7 @@ def test_a_column_that_is_asked_for_is_the_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scores", "refused"), [((1, 2, 3), True), ((1, 2, 2, 1), False)])
-def test_a_loop_that_kept_what_was_higher_is_refused(
-    tmp_path: Path, scores: tuple[int, ...], refused: bool
-) -> None:
+def test_keeping_higher_is_refused(tmp_path: Path, scores: tuple[int, ...], refused: bool) -> None:
     lines = (f"{score}\tkeep\trun {n}\n" for n, score in enumerate(scores))
     text = "val_loss\tstatus\tdescription\n" + "".join(lines)
     with pytest.raises(FormatError) if refused else nullcontext():

@@ -37,9 +37,7 @@ def lines(path: Path, data: bytes) -> list[tuple[int, bytes]]:
     return [(line.number, line.raw) for line in Source.read(path).lines()]
 
 
-def test_an_endless_a_huge_an_empty_and_a_wide_file_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "MOST_BYTES", 1 << 16)
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "big").open("wb") as file:
@@ -181,9 +179,7 @@ def test_what_an_earlier_version_imported_is_read(tmp_path: Path) -> None:
     assert [run.score for run in read_imported(tmp_path).runs] == [2, None]
 
 
-def test_curves_come_along_and_nothing_else_does(
-    tmp_path: Path, journal: tuple[Path, list[Row]]
-) -> None:
+def test_only_curves_come_along(tmp_path: Path, journal: tuple[Path, list[Row]]) -> None:
     path, _ = journal
     for name in ("t000001", "t000002", "t999999"):
         folder = path.parent / "trials" / name
@@ -230,9 +226,7 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "here", "link", "nowhere", "file"])
-def test_what_a_new_directory_cannot_replace_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_what_exists_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2))
     (tmp_path / "here").mkdir()
     (tmp_path / "empty").mkdir()

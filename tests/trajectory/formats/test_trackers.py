@@ -156,9 +156,7 @@ def test_no_metric_is_ranked_upside_down(tmp_path: Path, metric: str, asked: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
-def test_a_store_of_mlflow_is_imported(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_is_imported(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     tracking = pytest.importorskip("mlflow.tracking", reason="pip install 'autoresearch[mlflow]'")

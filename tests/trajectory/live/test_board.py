@@ -41,9 +41,7 @@ def test_what_cannot_be_looked_into_hides_nothing_else(tmp_path: Path) -> None:
     assert look(Board([tmp_path, tmp_path / "nowhere"], ("true",))) == ["good", "odd"]
 
 
-def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_campaign_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bad", "good"):
         write_campaign(tmp_path / name, simulated(3))
     poll = Follower.poll
@@ -60,9 +58,7 @@ def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
     assert len(board.campaigns["good"].follower.briefs) == 3
 
 
-def test_health_is_that_of_the_following_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_health_is_the_followers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = client(tmp_path)
     assert asked.get("/healthz").json() == {"status": "ok"}
     monkeypatch.setattr("trajectory.live.interface.STALLED_S", -1.0)

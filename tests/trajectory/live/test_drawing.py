@@ -40,9 +40,7 @@ def drawer(script: str) -> Drawer:
     return Drawer([sys.executable, "-c", script])
 
 
-def test_a_report_is_drawn_once_for_each_state_of_the_campaign(
-    tmp_path: Path, temporary: Path
-) -> None:
+def test_a_report_is_drawn_once_for_each_state(tmp_path: Path, temporary: Path) -> None:
     async def ask() -> list[bytes]:
         draws = drawer(COUNTS)
         first = await asyncio.gather(draws.page(tmp_path, 7), draws.page(tmp_path, 7))
@@ -89,9 +87,7 @@ def test_a_drawing_ends_with_its_call_or_its_time(
 
 
 @pytest.mark.slow
-def test_the_page_links_to_the_report_which_works_in_its_sandbox(
-    page: Page, tmp_path: Path
-) -> None:
+def test_the_page_links_to_the_report_in_its_sandbox(page: Page, tmp_path: Path) -> None:
     rows = simulated(12)
     journal = write_campaign(tmp_path / "c", rows[:-1])
     with serving(tmp_path) as server:

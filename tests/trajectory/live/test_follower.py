@@ -120,9 +120,7 @@ def test_what_was_imported_is_not_taken_to_be_running(tmp_path: Path) -> None:
     assert follower.status().state == "done", "its files are new, and nothing adds to them"
 
 
-def test_a_campaign_is_done_once_nothing_is_in_flight_and_its_goal_is_reached(
-    tmp_path: Path,
-) -> None:
+def test_a_campaign_is_done_at_its_goal_with_nothing_in_flight(tmp_path: Path) -> None:
     write(tmp_path, simulated(5))
     at_work = in_flight(tmp_path, 6)
     at_work.write_text(json.dumps({"iter": 6, "until": 5}), "utf-8")

@@ -35,9 +35,7 @@ def server(journal: Path) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_behind_a_stripping_prefix_all_of_the_page_works(
-    browser: Browser, server: Server, journal: Path
-) -> None:
+def test_the_page_works_behind_a_prefix(browser: Browser, server: Server, journal: Path) -> None:
     with stripping_proxy(server.port) as (address, outside), browser.new_context() as context:
         page = context.new_page()
         page.goto(address)

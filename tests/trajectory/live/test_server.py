@@ -159,9 +159,7 @@ def test_its_own_page_and_a_script_get_the_same_drawing(server: TestClient) -> N
     assert server.get(f"{FIRST}/report").text == drawn.text, "a script says nothing of sites"
 
 
-def test_with_a_token_nothing_is_told_without_it(
-    guarded: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_guards_everything(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("/api/campaigns", "/metrics", "/openapi.json", "/x"):
         assert guarded.get(path).status_code == 401, path
     away = guarded.get("/", headers={"Accept": "text/html"})
@@ -208,9 +206,7 @@ def test_a_name_that_is_no_utf_8_is_shown(tmp_path: Path) -> None:
         ("theirs", None),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(
-    tmp_path: Path, words: str, token: str | None
-) -> None:
+def test_what_cannot_be_served_is_refused(tmp_path: Path, words: str, token: str | None) -> None:
     (tmp_path / "results.tsv").write_text(RESULTS_TSV)
     import_campaign(tmp_path / "results.tsv", tmp_path / "theirs")
     environment = {"AUTORESEARCH_SERVE_TOKEN": token} if token else {}

@@ -64,9 +64,7 @@ def test_of_many_dots_those_that_can_be_seen_are_drawn(tmp_path: Path) -> None:
     assert dots([3.0 + i % 7 / 7 for i in range(100_000)]) < 7_000
 
 
-def test_the_band_is_the_interval_of_the_baseline_s_mean_and_nothing_is_cut_off(
-    tmp_path: Path,
-) -> None:
+def test_the_band_is_the_interval_of_the_baseline_s_mean(tmp_path: Path) -> None:
     found = findings(tmp_path, simulated(30))
     late = replace(found.iterations[0], iter=40)  # it ended before lower ones
     found = replace(found, iterations=(late, *found.iterations))

@@ -126,9 +126,7 @@ def metered(energy_wh: float | None) -> list[Row]:
     ]
 
 
-def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
-    tmp_path: Path,
-) -> None:
+def test_energy_costs_its_price_and_is_not_claimed_without_a_meter(tmp_path: Path) -> None:
     spending = usage_of(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)

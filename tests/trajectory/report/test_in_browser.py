@@ -66,9 +66,7 @@ ATTACKS = (
 )
 
 
-def test_hostile_texts_stay_texts_and_nothing_else_is_run_or_fetched(
-    browser: Browser, hostile_page: Path
-) -> None:
+def test_hostile_texts_stay_texts_and_run_nothing(browser: Browser, hostile_page: Path) -> None:
     visit = Visit(browser, hostile_page)
     title = visit.page.title()
     visit.open_all()
@@ -98,9 +96,7 @@ def test_hostile_texts_stay_texts_and_nothing_else_is_run_or_fetched(
 
 
 @pytest.mark.slow
-def test_rows_come_as_they_are_wanted_and_sort_and_filter(
-    browser: Browser, long_page: Path
-) -> None:
+def test_rows_come_as_wanted_and_sort_and_filter(browser: Browser, long_page: Path) -> None:
     visit = Visit(browser, long_page)
     page, rows = visit.page, visit.page.locator("#iterations tr.row")
     assert rows.count() == 200

@@ -13,9 +13,7 @@ from trajectory.statistics.intervals import Estimate, RunNoise
 
 
 @pytest.mark.parametrize(("iterations", "seed"), [(0, 5), (2, 10), (120, 5)])
-def test_report_and_live_page_have_the_same_axis_and_the_same_intervals(
-    tmp_path: Path, iterations: int, seed: int
-) -> None:
+def test_report_and_live_page_share_their_axis(tmp_path: Path, iterations: int, seed: int) -> None:
     found = findings(tmp_path, simulated(iterations, seed))
     points, baseline = points_of(found), known(found.baseline)
     follower = Follower(tmp_path)

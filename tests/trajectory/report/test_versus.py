@@ -99,9 +99,7 @@ def test_winners_on_other_seeds_vary_independently(tmp_path: Path) -> None:
     ],
     ids=["budget", "backend", "text", "measure"],
 )
-def test_another_protocol_forbids_the_comparison(
-    tmp_path: Path, change: dict[str, Any], named: set[str]
-) -> None:
+def test_other_protocols_forbid_it(tmp_path: Path, change: dict[str, Any], named: set[str]) -> None:
     def other(row: dict[str, Any]) -> None:
         if row["kind"] == "campaign":
             for name, value in change.items():

@@ -53,9 +53,7 @@ def test_where_ray_is_not_installed_one_sentence_says_so() -> None:
     assert done.stderr.splitlines()[-1].startswith("autoresearch.errors.SettingsError: ")
 
 
-def test_a_connection_is_closed_if_its_lanes_cannot_be_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_without_lanes_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their threads may be more than the system allows."""
     closed: list[None] = []
 
@@ -157,9 +155,7 @@ time.sleep(600)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
-    opened: Opened, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_lost_driver_leaves_no_trial(opened: Opened, tmp_path: Path, how: signal.Signals) -> None:
     """Ray considers a stopped driver alive, so only the lease ends the trial."""
     told = [opened.nodes.address, str(tmp_path / "t1")]
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, *told], cwd=ROOT)
@@ -176,9 +172,7 @@ def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
 
 
 @pytest.mark.slow
-def test_lanes_machines_and_programs_that_no_node_has_are_refused(
-    opened: Opened,
-) -> None:
+def test_lanes_machines_and_programs_that_no_node_has_are_refused(opened: Opened) -> None:
     with pytest.raises(SettingsError):
         opened.cluster.open_lanes(99, allow_unsandboxed=True)
     with pytest.raises(SettingsError):

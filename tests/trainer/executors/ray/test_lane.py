@@ -105,9 +105,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
     assert not lane.home.exists()
 
 
-def test_a_cancel_does_not_wait_for_the_request_that_waits_for_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancel_waits_for_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = Direct()
     lane = open_lane(monkeypatch, remote)
     hostile.arm(lane.home / "t1", hostile.nap, s=600)
@@ -121,9 +119,7 @@ def test_a_cancel_does_not_wait_for_the_request_that_waits_for_the_end(
         assert "cancel" in remote.asked
 
 
-def test_a_lane_returns_to_its_own_machine_whoever_comes_and_goes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_lane_returns_to_its_own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray gives a node another id with every start, and two machines may share a name."""
     alive: list[Machine] = []
     opened_on: list[str] = []
@@ -144,9 +140,7 @@ def test_a_lane_returns_to_its_own_machine_whoever_comes_and_goes(
     assert opened_on == ["new"]
 
 
-def test_machines_of_one_name_and_of_another_kind_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_machines_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     machines = [Machine(one, name, 2, 0) for one, name in zip("abc", "xxy", strict=True)]
     monkeypatch.setattr(cluster, "connect", lambda *_: None)
     monkeypatch.setattr(cluster, "machines", lambda: machines)

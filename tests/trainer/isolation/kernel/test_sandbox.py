@@ -190,9 +190,7 @@ def test_each_attack_is_refused_and_works_without_the_sandbox(
 # --- attacks that need more -----------------------------------------------------------------------
 
 
-def test_a_text_to_confirm_on_is_read_by_those_alone_that_are_to_score_it(
-    confined: LocalExecutor, attack: Strike, tmp_path: Path
-) -> None:
+def test_only_scorers_read_a_text(confined: LocalExecutor, attack: Strike, tmp_path: Path) -> None:
     folder = tmp_path / "campaign" / "texts"
     folder.mkdir(parents=True)
     mine, other = str(folder / "mine.bin"), str(folder / "other.bin")
@@ -251,9 +249,7 @@ def test_own_directory_and_corpus_can_be_used(
     assert refused(attack(confined, hostile.write, path=str(tokens)))
 
 
-def test_a_campaign_inside_what_trials_read_is_refused(
-    confined: LocalExecutor, tmp_path: Path
-) -> None:
+def test_a_campaign_in_what_trials_read_is_refused(confined: LocalExecutor, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_variables)
     with pytest.raises(SandboxError):
         confined.run(trial_spec(corpus_dir=tmp_path), trial_dir)
@@ -308,9 +304,7 @@ def test_no_socket_reaches_what_listens_outside(
         assert udp.recv(100) == datagrams.recv(100) == b"secret"
 
 
-def test_a_gpu_has_sockets_without_a_file_and_memfds_for_cuda(
-    confined_with_gpu: LocalExecutor, attack: Strike
-) -> None:
+def test_a_gpu_has_sockets_and_memfds(confined_with_gpu: LocalExecutor, attack: Strike) -> None:
     strikes = hostile.in_turn(
         (kernel_attacks.bind_path, {}),
         (kernel_attacks.bind_abstract, {}),
@@ -407,9 +401,7 @@ def test_files_are_limited_and_the_limits_stay(confined: LocalExecutor, tmp_path
     assert (trial_dir / "huge").stat().st_size == 2 << 20
 
 
-def test_open_files_bound_what_pipes_hold_and_not_the_number_of_watches(
-    confined: LocalExecutor, attack: Strike
-) -> None:
+def test_open_files_bound_pipes_and_not_watches(confined: LocalExecutor, attack: Strike) -> None:
     """Linux limits the watches of a user, by default at 4 % of the memory."""
     assert 0 < attack(confined, kernel_attacks.fill_pipes, many=20) <= 20 << 16
     held = attack(confined, kernel_attacks.pile_up_watches, polls=10, files=20, numbers=20)

@@ -121,9 +121,7 @@ def test_every_number_of_the_table_is_ruled_on() -> None:
         max_size=4,
     ),
 )
-def test_a_rule_refuses_unless_all_its_conditions_hold(
-    arguments: tuple[int, ...], conditions: list[Condition]
-) -> None:
+def test_all_conditions_must_hold(arguments: tuple[int, ...], conditions: list[Condition]) -> None:
     """The program agrees with the rule's definition, on arguments that sometimes match the
     values."""
     machine = ARCHITECTURES["aarch64"]
