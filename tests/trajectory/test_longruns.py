@@ -160,19 +160,17 @@ def test_the_ranking_is_tested_by_what_the_spread_came_to() -> None:
     # Neither a config outside the spread nor a run of another length counts.
     long.append(stress_row(10, BASELINE, 900, 0.1))
     long.append(stress_row(11, CONFIGS[0], 900, 99.0, steps=300))
-    found = ranking_test(ranked, long, [ended()])
-    assert found is not None and found.fidelity is not None
+    found = known(ranking_test(ranked, long, [ended()]))
     assert (found.n, found.nonfinite, found.left_out) == (5, 1, 1)
-    assert found.fidelity.kendall.value == pytest.approx(1.0)
+    assert known(found.fidelity).kendall.value == pytest.approx(1.0)
 
 
 def test_it_follows_the_ranking_as_the_campaign_goes_on() -> None:
     long = [stress_row(i, of, 900, 3.0 + 0.1 * i) for i, of in enumerate(CONFIGS)]
     rising, falling = [4.0, 4.1, 4.2, 4.3, 4.4, 4.5], [4.5, 4.4, 4.3, 4.2, 4.1, 4.0]
     for scores, expected in ((rising, 1.0), (falling, -1.0)):
-        found = ranking_test(ranking.top(campaign(scores), 10), long, [ended()])
-        assert found is not None and found.fidelity is not None
-        assert found.fidelity.spearman.value == pytest.approx(expected)
+        found = known(ranking_test(ranking.top(campaign(scores), 10), long, [ended()]))
+        assert known(found.fidelity).spearman.value == pytest.approx(expected)
 
 
 def test_the_latest_spread_is_the_one_and_without_one_there_is_no_test() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from funnel.ladder.lead import Lead, LeadPoint, fit_lead
+from tests.support.present import known
 
 FLOPS = np.geomspace(1e11, 1e13, 9)
 LUCK = 0.004
@@ -25,9 +26,7 @@ def points(lead: float, per_tenfold: float, seed: int | None = None) -> list[Lea
 
 
 def fitted(lead: float, per_tenfold: float, seed: int | None = None) -> Lead:
-    found = fit_lead(points(lead, per_tenfold, seed)[::-1])
-    assert found is not None
-    return found
+    return known(fit_lead(points(lead, per_tenfold, seed)[::-1]))
 
 
 def test_a_line_is_found_as_it_is() -> None:

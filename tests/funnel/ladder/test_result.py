@@ -64,9 +64,7 @@ def campaign(directory: Path, rows: list[Row]) -> Path:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> LadderResult:
-    found = read_ladder(campaign(tmp_path_factory.mktemp("ladder"), rows))
-    assert found is not None
-    return found
+    return known(read_ladder(campaign(tmp_path_factory.mktemp("ladder"), rows)))
 
 
 def place(rows: list[Row]) -> int:

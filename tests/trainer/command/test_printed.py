@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.commands import command
+from tests.support.present import known
 from trainer.command.printed import MAX_LINE_BYTES, Lines, Number, Printed, taken
 from trainer.spec import CurveRule, ScoreRule
 
@@ -75,8 +76,7 @@ def test_a_number_is_found_even_if_lost(pattern: str, line: str, number: float |
     if number is None:
         assert found is None
     else:
-        assert found is not None
-        assert found[1] == number or (math.isnan(number) and math.isnan(found[1]))
+        assert known(found)[1] == pytest.approx(number, rel=0, abs=0, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,8 @@ def test_groups_of_a_curve_may_be_named_in_another_order() -> None:
 
 
 def test_a_loss_that_is_lost_is_a_point_without_number() -> None:
-    point = Printed(command()).take("iter 5: loss nan")
-    assert point is not None
-    assert point[0] == 5
-    assert math.isnan(point[1])
+    step, loss = known(Printed(command()).take("iter 5: loss nan"))
+    assert (step, math.isnan(loss)) == (5, True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import CorpusError
 from tests.support.corpora import SEPARATOR_ID, byte_stream, prose, write_corpus
+from tests.support.present import known
 from tests.support.texts import corpus_texts
 from trainer.corpus import Corpus, prepare
 from trainer.corpus.second_text import (
@@ -34,9 +35,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 @pytest.fixture
 def text(corpus: Corpus) -> FreshText:
-    found = holdout_split(corpus)
-    assert found is not None
-    return found
+    return known(holdout_split(corpus))
 
 
 def test_the_last_documents_are_set_aside_and_nothing_on_disk_changes(corpus: Corpus) -> None:
@@ -89,8 +88,7 @@ def test_a_bpe_corpus_counts_bytes_of_text_and_not_tokens(tmp_path: Path) -> Non
     for number, document in enumerate(documents(80)):
         (folder / f"{number}.txt").write_bytes(document + f" é {number}".encode())
     made = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300")
-    text = holdout_split(made)
-    assert text is not None
+    text = known(holdout_split(made))
     tail = list(corpus_texts(made, "train"))[-text.documents :]
     assert sum(part.bytes for part in text.parts) == sum(len(one.encode()) for one in tail)
     assert is_intact(made)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from autoresearch.errors import CorpusError
+from tests.support.present import known
 from tests.support.texts import corpus_texts, make_texts, write_folder
 from trainer.corpus import (
     Corpus,
@@ -55,14 +56,12 @@ def start_stepping(folder: Path, cache_dir: Path) -> subprocess.Popen[str]:
 
 
 def step_to(process: subprocess.Popen[str], stage: str, at_least: int) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for line in process.stdout:
+    for line in known(process.stdout):
         said, _, done = line.rpartition(" ")
         if said == stage and int(done) >= at_least:
             return
-        process.stdin.write("\n")
-        process.stdin.flush()
+        known(process.stdin).write("\n")
+        known(process.stdin).flush()
     pytest.fail(f"never came to {stage}")
 
 
@@ -147,13 +146,11 @@ def test_many_at_once_make_one_corpus(folder: Path, tmp_path: Path) -> None:
     cache_dir = tmp_path / "cache"
     processes = [start_stepping(folder, cache_dir) for _ in range(3)]
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n" * 1000)
-        process.stdin.close()
+        known(process.stdin).write("\n" * 1000)
+        known(process.stdin).close()
     for process in processes:
-        assert process.stdout is not None
-        process.stdout.read()
-        process.stdout.close()
+        known(process.stdout).read()
+        known(process.stdout).close()
         assert process.wait() == 0
     (directory,) = corpus_directories(cache_dir)
     assert building(cache_dir) == []

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support import hostile, kernel_attacks
+from tests.support.present import known
 from tests.support.processes import of_trials
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
@@ -89,8 +90,7 @@ def test_private_memory_has_a_wall(executor: LocalExecutor, trial_dir: Path) -> 
 
 
 def test_a_process_is_weighed_as_others_weigh_it() -> None:
-    usage = ProcessUsage.of(os.getpid())
-    assert usage is not None
+    usage = known(ProcessUsage.of(os.getpid()))
     process = psutil.Process()
     assert usage.thread == usage.pid == os.getpid()
     assert usage.threads == process.num_threads()
@@ -103,9 +103,7 @@ def test_what_has_gone_weighs_nothing() -> None:
     if child == 0:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    zombie = ProcessUsage.of(child)
-    assert zombie is not None
-    assert zombie.held_bytes == 0
+    assert known(ProcessUsage.of(child)).held_bytes == 0
     os.waitpid(child, 0)
     assert ProcessUsage.of(child) is None
     assert usage_below(child).processes == ()
@@ -158,8 +156,7 @@ def test_a_memfd_counts_once_however_often_it_is_open() -> None:
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
 def test_what_is_mapped_of_a_memfd_counts_once_and_hides_no_other() -> None:
     def weight_bytes() -> int:
-        usage = ProcessUsage.of(os.getpid())
-        assert usage is not None
+        usage = known(ProcessUsage.of(os.getpid()))
         return TreeUsage((usage,)).weigh(1.0, on_gpu=True)
 
     size, before = 64 * MIB, weight_bytes()

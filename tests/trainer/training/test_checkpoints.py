@@ -13,6 +13,7 @@ from torch import nn
 from autoresearch.errors import CorpusError
 from tests.support.commands import command, command_spec
 from tests.support.corpora import prose, write_corpus
+from tests.support.present import known
 from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import FreshText, holdout_split
@@ -53,9 +54,7 @@ def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> Tri
 
 @pytest.fixture
 def aside(corpus: Corpus) -> FreshText:
-    text = holdout_split(corpus)
-    assert text is not None
-    return text
+    return known(holdout_split(corpus))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.foreign import HEADER, RESULTS_TSV, evaluated, single_knob_lines, write_jsonl
+from tests.support.present import known
 from trajectory.formats import single_knob
 from trajectory.formats.commit_logs import read_tsv
 from trajectory.formats.source import Source, Wanted
@@ -22,8 +23,7 @@ def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -
     standings = single_knob_standings(tmp_path, [HEADER, *lines])
     best = standings.top(1)[0]
     assert (best.n, best.mean_objective) == (2, pytest.approx(10.9))
-    assert standings.noise is not None
-    assert standings.noise.sigma == pytest.approx(math.sqrt(0.02))
+    assert known(standings.noise).sigma == pytest.approx(math.sqrt(0.02))
     assert best.delta_vs_baseline == pytest.approx(10.9 - 10.9554)
     assert best.delta_stderr == pytest.approx(math.sqrt(0.02) * math.sqrt(1.5))
 
@@ -44,14 +44,11 @@ def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
     ranked = standings.top(100)
     assert len(ranked) == 11
     assert sum(entry.n for entry in ranked) == 51
-    assert standings.noise is not None
-    assert standings.noise.sigma == pytest.approx(0.0018 * 11, rel=0.4)
+    assert known(standings.noise).sigma == pytest.approx(0.0018 * 11, rel=0.4)
     assert ranked[0].entry.changes == {"d_model": 768}
     assert [entry.objective for entry in ranked] == sorted(entry.objective for entry in ranked)
     for entry in ranked:
-        assert entry.objective_lo is not None
-        assert entry.objective_hi is not None
-        assert entry.objective_lo < entry.objective < entry.objective_hi
+        assert known(entry.objective_lo) < entry.objective < known(entry.objective_hi)
 
 
 def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_path: Path) -> None:

@@ -30,9 +30,7 @@ CSV = (
 
 
 def runs_of(path: Path) -> tuple[ForeignRun, ...]:
-    source = read_campaign_source(path)
-    assert source.foreign is not None
-    return source.foreign.runs
+    return known(read_campaign_source(path).foreign).runs
 
 
 def unpacked(name: str, folder: Path) -> Path:

@@ -97,9 +97,9 @@ def test_the_status_says_how_far_and_how_long(tmp_path: Path) -> None:
     assert status.iterations == len(done)
     assert status.until == 100
     assert status.keeps == sum(row.decision.action == "keep" for row in done)
-    assert status.pace_s is not None
-    assert status.pace_s == pytest.approx(sum(row.wall_s for row in done[-20:]) / 20)
-    assert status.eta_s == pytest.approx(status.pace_s * (100 - len(done)))
+    pace_s = known(status.pace_s)
+    assert pace_s == pytest.approx(sum(row.wall_s for row in done[-20:]) / 20)
+    assert status.eta_s == pytest.approx(pace_s * (100 - len(done)))
     assert status.state == "running"
     follower.pause(True)
     assert follower.status().state == "paused"
@@ -136,20 +136,15 @@ def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
     follower = followed(tmp_path)
     status, best = follower.status(), top(follower.state.evidence, 1)[0]
     assert status.state == "done", "its file is new, and no iteration came after its confirmation"
-    assert status.incumbent is not None
-    assert status.incumbent.config_hash == best.config_hash
+    assert known(status.incumbent).config_hash == best.config_hash
     assert status.believed_objective == status.incumbents[-1].objective == best.objective
     assert status.believed_objective != best.mean_objective
     assert status.incumbents[0].objective == status.baseline_objective
     assert status.incumbents[0].iter == 0
-    assert status.baseline_lo is not None
-    assert status.baseline_hi is not None
-    assert status.baseline_lo < status.baseline_objective < status.baseline_hi
-    assert status.sigma is not None
-    assert status.run_half is not None
-    assert 1.9 < status.run_half / status.sigma < 3
-    assert status.confirmed is not None
-    gain = known(status.confirmed.headline)
+    low, high = known(status.baseline_lo), known(status.baseline_hi)
+    assert low < known(status.baseline_objective) < high
+    assert 1.9 < known(status.run_half) / known(status.sigma) < 3
+    gain = known(known(status.confirmed).headline)
     for amount in (-gain.delta, -gain.hi, -gain.lo):
         assert f"{amount:.4f}" in status.finding
 
@@ -183,14 +178,13 @@ def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> Non
     assert follower.running is None
     trial = begin_trial(tmp_path, "t000010", 2)
     follower.poll()
-    assert follower.running is not None
-    assert follower.running.trial_id == "t000010"
-    assert (follower.running.seed, follower.running.steps) == (4, 60)
+    running = known(follower.running)
+    assert (running.trial_id, running.seed, running.steps) == ("t000010", 4, 60)
     with (trial / "curve.jsonl").open("a", encoding="utf-8") as curve:
         curve.write(line(3) + line(4)[:20])
         curve.flush()
         follower.poll()
-        assert [one.step for one in follower.running.points] == [1, 2, 3]
+        assert [one.step for one in known(follower.running).points] == [1, 2, 3]
     (trial / "result.json").write_text("{}", "utf-8")
     follower.poll()
     assert follower.running is None
@@ -201,8 +195,7 @@ def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path)
     older = begin_trial(tmp_path, "t000010", 2)
     newer = begin_trial(tmp_path, "t000011", 1)
     follower = followed(tmp_path)
-    assert follower.running is not None
-    assert follower.running.trial_id == "t000011"
+    assert known(follower.running).trial_id == "t000011"
     (newer / "result.json").write_text("{}", "utf-8")
     with (older / "curve.jsonl").open("a", encoding="utf-8") as curve:
         curve.write(line(3))
@@ -212,9 +205,9 @@ def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path)
     again = Follower(tmp_path)
     for one in (follower, again):
         one.poll()
-        assert one.running is not None
-        assert one.running.trial_id == "t000010"
-        assert [told.step for told in one.running.points] == [1, 2, 3]
+        running = known(one.running)
+        assert running.trial_id == "t000010"
+        assert [told.step for told in running.points] == [1, 2, 3]
     assert again.status().state == "running", "its curve grows, whatever the newest one does"
 
 
@@ -237,10 +230,8 @@ def test_a_pipe_or_a_link_for_a_curve_is_not_read(tmp_path: Path) -> None:
         curve = begin_trial(tmp_path, trial_id, 0) / "curve.jsonl"
         curve.unlink()
         replace(curve)
-        follower = followed(tmp_path)
-        assert follower.running is not None
-        assert follower.running.trial_id == trial_id
-        assert follower.running.points == ()
+        running = known(followed(tmp_path).running)
+        assert (running.trial_id, running.points) == (trial_id, ())
 
 
 def elsewhere_link(target: Path) -> Callable[[Path], None]:

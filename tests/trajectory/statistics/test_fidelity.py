@@ -45,9 +45,7 @@ def test_intervals_by_hand() -> None:
 
 
 def test_a_perfect_order_of_a_few_is_no_proof() -> None:
-    few = fidelity(range(6), range(6))
-    many = fidelity(range(40), range(40))
-    assert few is not None and many is not None
+    few, many = (known(fidelity(range(n), range(n))) for n in (6, 40))
     assert few.spearman.value == few.kendall.value == 1.0
     assert few.spearman.hi == few.kendall.hi == 1.0
     assert few.kendall.lo < 0.7
@@ -61,9 +59,7 @@ def test_where_configs_tie_the_share_is_of_the_pairs_that_do_not() -> None:
     found = known(fidelity(range(8), [1, 2, 3, 4, *[math.inf] * 4]))
     assert found.kendall.value < 0.9
     assert found.concordance.value == 1.0
-    lows = [fidelity(range(n), range(n)) for n in (7, 8)]
-    assert all(low is not None for low in lows)
-    below, above = (low.gamma.lo for low in lows if low is not None)
+    below, above = (known(fidelity(range(n), range(n))).gamma.lo for n in (7, 8))
     assert below <= found.gamma.lo < above
     untied = known(fidelity(range(8), [1, 2, 3, 4, 5, 6, 8, 7]))
     assert untied.gamma == untied.kendall
@@ -136,8 +132,7 @@ def test_one_way_gains_nothing_over_itself() -> None:
 
 def test_what_all_ways_are_to_keep_at_once_is_wider() -> None:
     draws = Resampled(len(X))
-    alone, together = (interval(draws.spearman(X, Y), at_once) for at_once in (1, 12))
-    assert alone is not None and together is not None
+    alone, together = (known(interval(draws.spearman(X, Y), at_once)) for at_once in (1, 12))
     assert together.lo < alone.lo <= alone.value <= alone.hi < together.hi
 
 

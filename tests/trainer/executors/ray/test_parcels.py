@@ -13,6 +13,7 @@ import pytest
 from autoresearch.errors import CorpusError, SpecError
 from tests.support.commands import command, command_spec, script
 from tests.support.corpora import prose
+from tests.support.present import known
 from tests.support.trials import trial_spec
 from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import LaneLost
@@ -118,9 +119,7 @@ def test_a_script_is_the_same_there(own: Path, tmp_path: Path) -> None:
     (own / "data" / "part.txt").chmod(0o444)
     (own / "data").chmod(0o555)
     spec, got = sent(own, tmp_path)
-    found = there(spec, got).command
-    assert found is not None
-    tree = Path(found.directory)
+    tree = Path(known(there(spec, got).command).directory)
     assert tree.is_relative_to(tmp_path / "node")
     assert (tree / "data" / "part.txt").read_text() == "1.25"
     assert (tree / "train.py").stat().st_mode & 0o777 == 0o755
@@ -136,9 +135,7 @@ def test_one_that_changed_on_its_way_is_refused(own: Path, tmp_path: Path) -> No
 def test_code_that_was_damaged_there_trains_nothing(own: Path, tmp_path: Path, damage: str) -> None:
     script(own, "x = 1", "part.py")
     spec, got = sent(own, tmp_path)
-    found = there(spec, got).command
-    assert found is not None
-    tree = Path(found.directory)
+    tree = Path(known(there(spec, got).command).directory)
     if damage == "added":
         (tree / "more.py").touch()
     if damage == "changed":
