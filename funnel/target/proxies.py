@@ -18,7 +18,7 @@ from agent.menu.files import ProxyMenu, load_menu
 from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import DEPTH_TOLERANCE, ParameterCount, Shape, depth_error, size_text
-from trainer.envelope.random_corpus import vocabulary_of
+from trainer.corpus.prepare import vocabulary_of
 from trainer.spec import Config, gpt
 
 

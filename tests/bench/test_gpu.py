@@ -17,7 +17,7 @@ from bench.gpu_race import DEFAULT, Lap, Start, Task, candidates
 from bench.gpu_session import MENU, Session, cpu_plan, gpu_plan
 from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
-from trainer.envelope.random_corpus import random_corpus
+from trainer.corpus.prepare import random_corpus
 from trainer.machine.ceiling import Ceiling, Product
 
 AGENT_ALONE = "typer rich optuna httpx2 sqlalchemy tenacity jinja2 matplotlib pydantic_settings"

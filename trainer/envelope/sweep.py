@@ -18,6 +18,7 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.layout import COMPILED_DIR, TRIALS_DIR
 from autoresearch.values import explain
 from trainer.corpus import Corpus
+from trainer.corpus.prepare import random_corpus
 from trainer.envelope.points import (
     Cell,
     EnvelopePoint,
@@ -25,7 +26,6 @@ from trainer.envelope.points import (
     PointsFile,
     TimedSettings,
 )
-from trainer.envelope.random_corpus import random_corpus
 from trainer.executors.base import Executor, Finished
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import (

@@ -17,13 +17,13 @@ from agent.workbench.console import answer
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
+from trainer.corpus.prepare import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
     QUANTITIES,
     CompareSettings,
     Comparison,
     compare_backends,
 )
-from trainer.envelope.random_corpus import random_corpus, vocabulary_of
 from trainer.executors.choice import choose_executor
 from trainer.machine.ceiling import measure_ceiling
 from trainer.machine.flops import FORMULA

@@ -21,8 +21,8 @@ from agent.workbench.console import answer, say
 from autoresearch import screen
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
+from trainer.corpus.prepare import vocabulary_of
 from trainer.envelope.points import PRECISIONS, Cell, EnvelopePoint, EnvelopeSettings, Grid
-from trainer.envelope.random_corpus import vocabulary_of
 from trainer.envelope.sweep import cells, sweep
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit

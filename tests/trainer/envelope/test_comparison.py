@@ -10,6 +10,7 @@ from autoresearch.errors import MachineryError, SandboxError, SpecError
 from tests.support.configs import config
 from tests.support.executors import SteppingExecutor
 from trainer.corpus import Corpus
+from trainer.corpus.prepare import random_corpus
 from trainer.envelope.comparison import (
     QUANTITIES,
     CompareSettings,
@@ -17,7 +18,6 @@ from trainer.envelope.comparison import (
     Quantity,
     compare_backends,
 )
-from trainer.envelope.random_corpus import random_corpus
 from trainer.machine.ceiling import Ceiling, Product
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import BackendName, TrialFailed

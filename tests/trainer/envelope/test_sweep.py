@@ -17,9 +17,9 @@ from tests.support.envelopes import (
 from tests.support.executors import SteppingExecutor
 from tests.support.texts import corpus_texts
 from trainer.corpus import open_corpus
+from trainer.corpus.prepare import random_corpus, vocabulary_of
 from trainer.corpus.store import is_intact
 from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings
-from trainer.envelope.random_corpus import random_corpus, vocabulary_of
 from trainer.envelope.sweep import POINTS_FILE, cells, sweep, why_beyond
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory
