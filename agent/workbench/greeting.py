@@ -16,7 +16,7 @@ from agent.workbench.console import print_lines
 from agent.workbench.session import Session
 from autoresearch.words import counted
 from trainer.executors.base import Executor
-from trainer.executors.placement import shares, usable_cores
+from trainer.executors.lanes import shares, usable_cores
 from trainer.machine.flops import block_weights
 from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import CorpusInfo, gpt

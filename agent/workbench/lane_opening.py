@@ -16,7 +16,7 @@ from autoresearch.errors import SettingsError
 from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
-from trainer.executors.placement import usable_cores, visible_gpus
+from trainer.executors.lanes import usable_cores, visible_gpus
 from trainer.machine import cuda_driver
 from trainer.spec import Command
 from trainer.telemetry import NoTelemetry, Telemetry, choose_telemetry

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
-from trainer.executors.lanes import Lanes
+from trainer.executors.lanes import Lanes, spots, visible_gpus
 from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor, LocalLane
-from trainer.executors.placement import spots, visible_gpus
 from trainer.spec import Command, Place
 
 EXECUTORS = ("local", "ray")

@@ -1,26 +1,31 @@
 """Run trials on lanes, one at a time on each: places on this machine or on others.
 
-Each lane has a thread, which takes the next waiting trial, runs it, and settles its job.
+Each lane has a thread, which takes the next waiting trial, runs it, and settles its job. On this
+machine each lane has some of its cores, or one of its GPUs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from autoresearch.closing import Closing
-from autoresearch.errors import MachineryError
+from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.files import replace_file
 from autoresearch.layout import LANE_FILE, RESULT_FILE
 from autoresearch.words import counted
 from trainer.executors.base import Executor, Finished, Job, LaneLost
 from trainer.isolation.scratch import clear
+from trainer.machine.environment import named_gpus, with_gpu
+from trainer.machine.gpu import gpu_count
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 MOST_LOSSES = 2
@@ -215,3 +220,59 @@ class Lanes(Executor):
         for job in left:
             job.fail(lost)
         return False
+
+
+# --- the lanes of this machine -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A lane's share of the machine."""
+
+    name: str
+    cores: tuple[int, ...] = ()
+    variables: Mapping[str, str] | None = None
+    """The environment from which its trials' variables are taken; None: this process's."""
+
+
+def spots(lanes: int, device: str) -> list[Spot]:
+    """Return the shares of this machine for ``lanes`` lanes of a campaign on ``device``.
+
+    On a CPU all lanes have the same number of cores, so that their trials sum in the same order.
+    With more lanes than cores, some lanes share a core. On GPUs each lane has its own.
+
+    :raises SettingsError: if there are fewer GPUs, or the device names one of them.
+    """
+    if device == "cpu":
+        return [Spot(str(n), cores) for n, cores in enumerate(shares(usable_cores(), lanes))]
+    if device != "cuda":
+        raise SettingsError(
+            f"--lanes {lanes} wants a GPU for each lane, and the campaign's device is {device}, "
+            "which is one; leave --lanes out, or begin a campaign with --device cuda"
+        )
+    names = visible_gpus()
+    if lanes > len(names):
+        raise SettingsError(
+            f"--lanes {lanes} wants as many GPUs, and {counted(len(names), 'GPU')} can be seen "
+            f"here; ask for --lanes {max(1, len(names))}"
+        )
+    return [Spot(str(n), (), with_gpu(name)) for n, name in enumerate(names[:lanes])]
+
+
+def usable_cores() -> list[int]:
+    """Return the processors that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def shares(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:
+    """Deal the same number of cores to each lane; a remainder is left to other processes."""
+    each = max(1, len(cores) // lanes)
+    return [
+        tuple(cores[(lane * each + n) % len(cores)] for n in range(each)) for lane in range(lanes)
+    ]
+
+
+def visible_gpus() -> list[str]:
+    """Return how CUDA_VISIBLE_DEVICES names each GPU that this process may use."""
+    named = named_gpus()
+    return [str(number) for number in range(gpu_count())] if named is None else named

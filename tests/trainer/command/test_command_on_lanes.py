@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.commands import command, command_spec, script
 from trainer.executors.choice import choose_executor
-from trainer.executors.placement import spots
+from trainer.executors.lanes import spots
 from trainer.isolation.kernel.sandbox import Layers
 
 pytestmark = pytest.mark.skipif(

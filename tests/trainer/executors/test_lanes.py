@@ -10,8 +10,7 @@ from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import LANE_FILE
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import LaneLost
-from trainer.executors.lanes import MOST_LOSSES, Lane, Lanes
-from trainer.executors.placement import shares, spots, visible_gpus
+from trainer.executors.lanes import MOST_LOSSES, Lane, Lanes, shares, spots, visible_gpus
 from trainer.spec import CurvePoint, Measured, Place, TrialSpec
 
 SPEC = trial_spec()

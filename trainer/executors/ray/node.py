@@ -21,9 +21,8 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.files import open_regular
 from autoresearch.layout import CURVE_FILE, LOG_FILE
 from trainer.executors.base import Job
-from trainer.executors.lanes import Lanes
+from trainer.executors.lanes import Lanes, shares, usable_cores
 from trainer.executors.local import LocalLane
-from trainer.executors.placement import shares, usable_cores
 from trainer.executors.ray.facts import find_facts, node_directory
 from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.parcels import Received, script_of
