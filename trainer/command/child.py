@@ -19,8 +19,7 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import write_all
 from autoresearch.layout import CURVE_FILE
 from trainer.command.filling import Filled, filled, place_script
-from trainer.command.printed import Lines, Printed, taken
-from trainer.command.score_file import scores_in
+from trainer.command.output import Lines, Printed, scores_in, taken
 from trainer.command.starting import Forked, Program
 from trainer.command.workspace import refusal_hint, work_dir
 from trainer.machine.environment import as_it_is

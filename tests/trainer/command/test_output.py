@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.commands import command
 from tests.support.present import known
-from trainer.command.printed import MAX_LINE_BYTES, Lines, Number, Printed, taken
+from trainer.command.output import MAX_LINE_BYTES, Lines, Number, Printed, taken
 from trainer.spec import CurveRule, ScoreRule
 
 
