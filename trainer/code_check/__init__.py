@@ -45,7 +45,7 @@ class CodeRunner:
         if config.code and key not in self._found:
             words = (config.model_dump_json(), str(self._price), str(int(self._allow_unsandboxed)))
             try:
-                found = ask(CodeVerdict, "trainer.code_check.child", *words, patience_s=PATIENCE_S)
+                found = ask(CodeVerdict, "trainer.code_check.checks", *words, patience_s=PATIENCE_S)
             except NoAnswer as error:
                 found = CodeVerdict(
                     why=f"{', '.join(config.code)} did not get through a few steps on small"
