@@ -243,6 +243,8 @@ def _group_span(pattern: str, group: int) -> tuple[int, int] | None:
     return None
 
 
+# --- the file of scores --------------------------------------------------------------------------
+
 MAX_FILE_BYTES = 8 << 20
 
 
