@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, model_serializer, model_validator
 
 from agent.menu.expressions import ExpressionError, kind_of
+from autoresearch.domains import domain_keys, read_domain
 from autoresearch.domains.base import Domain
-from autoresearch.domains.kinds import domain_keys, read_domain
 from autoresearch.values import Frozen, PlainText, Scalar
 
 

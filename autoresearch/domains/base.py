@@ -40,7 +40,7 @@ class Domain(Frozen, ABC):
     """The values one knob may take.
 
     A domain may be unfit for a menu: a report builds one from whatever values another tool tried.
-    :func:`autoresearch.domains.kinds.read_domain`, which reads a menu's domains, asks
+    :func:`autoresearch.domains.read_domain`, which reads a menu's domains, asks
     :meth:`problem`.
     """
 

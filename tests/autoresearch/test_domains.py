@@ -21,9 +21,9 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from autoresearch.domains import KINDS, domain_keys, read_domain
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.domains.choices import Choices, Ladder
-from autoresearch.domains.kinds import KINDS, domain_keys, read_domain
 from autoresearch.domains.ranges import MAX_WHOLE, RealRange, WholeRange
 from autoresearch.values import Scalar
 from tests.support.present import known
