@@ -22,6 +22,7 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError
 from autoresearch.files import (
+    clear,
     open_regular,
     read_given,
     replace_file,
@@ -38,7 +39,6 @@ from autoresearch.layout import (
 )
 from autoresearch.plain_text import plain
 from trainer.isolation.kernel.libc import punch_hole
-from trainer.isolation.scratch import clear
 from trainer.spec import (
     CurveLines,
     CurvePoint,
