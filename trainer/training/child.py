@@ -20,8 +20,7 @@ from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import CURVE_FILE
 from trainer.backends.coded import CodeFailed
 from trainer.backends.compilation import is_compiler_failure
-from trainer.machine.device import peak_mem_gib
-from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
+from trainer.machine.device import free_device_bytes, is_out_of_memory, peak_mem_gib
 from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.apart import Phase, leave, score_apart, train_apart
 from trainer.training.checkpoints import Checkpoints

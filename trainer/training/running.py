@@ -22,11 +22,12 @@ from trainer.machine.device import (
     cap_memory,
     device_name,
     find_device,
+    free_device_bytes,
+    is_out_of_memory,
     peak_mem_gib,
     peak_reserved_gib,
 )
 from trainer.memory.estimate import parameter_count
-from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.spec import Config, CurvePoint, TextScore, TrialOk, TrialSpec
 from trainer.training.kernel_check import compare_gradients
 from trainer.training.schedule import Batches, Schedule, Tokens

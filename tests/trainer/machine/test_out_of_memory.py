@@ -11,7 +11,7 @@ from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
-from trainer.memory.out_of_memory import is_out_of_memory
+from trainer.machine.device import is_out_of_memory
 from trainer.spec import Budget, TrialFailed, TrialOk
 
 ALLOCATOR = "NVML_SUCCESS == r INTERNAL ASSERT FAILED at"
