@@ -120,7 +120,7 @@ class TrialSpec(RunSchedule):
     # Later fields are omitted from JSON if unused, so that older specs are written unchanged.
     scored_apart: Annotated[bool, Field(strict=True, exclude_if=lambda apart: not apart)] = False
     """Train in a process that cannot read the texts to score, and score the saved weights in
-    another (:mod:`trainer.training.apart`). Trials of a menu with code knobs do."""
+    another (:mod:`trainer.training.child`). Trials of a menu with code knobs do."""
     check_kernels: Annotated[bool, Field(strict=True, exclude_if=lambda check: not check)] = False
     """Compare the gradients of a step on the backend's kernels with those on torch's operators
     before training (:func:`trainer.training.kernel_check.compare_gradients`). Warm-up trials do."""
