@@ -3,7 +3,7 @@
 from typing import Any
 
 from autoresearch.code import code_identity, installed_version
-from trainer.executors.ray.values import NodeFacts
+from trainer.executors.ray.messages import NodeFacts
 
 
 def node_facts(**changes: Any) -> NodeFacts:

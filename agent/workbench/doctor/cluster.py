@@ -12,7 +12,7 @@ from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.connection import takes_anyone
 from trainer.executors.ray.facts import Node, unfit
-from trainer.executors.ray.needs import Needs
+from trainer.executors.ray.messages import Needs
 
 
 def examine_cluster(

@@ -16,9 +16,8 @@ from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Remote, connect, disconnect, machines
 from trainer.executors.ray.facts import Node, seats, unfit
 from trainer.executors.ray.lane import LEASE_S, OPENING_S, RayLane
-from trainer.executors.ray.needs import Needs
+from trainer.executors.ray.messages import LaneOrder, Machine, Needs
 from trainer.executors.ray.parcels import fill
-from trainer.executors.ray.values import LaneOrder, Machine
 from trainer.spec import Command
 
 

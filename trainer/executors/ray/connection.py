@@ -22,8 +22,8 @@ from typing import Any
 from autoresearch.code import package_root
 from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
+from trainer.executors.ray.messages import Machine
 from trainer.executors.ray.node import NodeLane
-from trainer.executors.ray.values import Machine
 from trainer.machine.environment import as_it_is, tell
 
 _POLL_S = 0.5

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from autoresearch.code import code_identity, installed_version
 from autoresearch.errors import MachineryError, SettingsError
-from trainer.executors.ray.needs import Needs
-from trainer.executors.ray.values import Machine, NodeFacts
+from trainer.executors.ray.messages import Machine, Needs, NodeFacts
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.environment import cache_folder
 from trainer.machine.host import available_gib, cpu_name

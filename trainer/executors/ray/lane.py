@@ -17,7 +17,7 @@ from trainer.executors.base import LaneLost
 from trainer.executors.lanes import Lane
 from trainer.executors.ray.connection import Remote, machines
 from trainer.executors.ray.facts import Seat
-from trainer.executors.ray.values import LaneOrder, Watched
+from trainer.executors.ray.messages import LaneOrder, Watched
 from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec

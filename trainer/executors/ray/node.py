@@ -24,9 +24,8 @@ from trainer.executors.base import Job
 from trainer.executors.lanes import Lanes, shares, usable_cores
 from trainer.executors.local import LocalLane
 from trainer.executors.ray.facts import find_facts, node_directory
-from trainer.executors.ray.needs import Needs
+from trainer.executors.ray.messages import PIECE_BYTES, LaneOrder, Needs, NodeFacts, Watched
 from trainer.executors.ray.parcels import Received, script_of
-from trainer.executors.ray.values import PIECE_BYTES, LaneOrder, NodeFacts, Watched
 from trainer.isolation.trial_files import MAX_CURVE_BYTES
 from trainer.machine.environment import as_it_is
 from trainer.spec import TrialSpec

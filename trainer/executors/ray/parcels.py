@@ -30,8 +30,7 @@ from trainer.corpus.store import (
     open_corpus,
 )
 from trainer.executors.base import LaneLost
-from trainer.executors.ray.needs import Needs
-from trainer.executors.ray.values import LaneOrder
+from trainer.executors.ray.messages import LaneOrder, Needs
 from trainer.spec import Command, TrialSpec
 
 MOST_CORPUS_BYTES = 256 << 20

@@ -18,7 +18,7 @@ from tests.support.own_menus import OWN_MENU
 from tests.support.ports import free_port
 from tests.support.stub_cuda import HAS_CUDA, build_stub, make_machine
 from trainer.executors.ray.facts import Node, find_facts
-from trainer.executors.ray.values import Machine
+from trainer.executors.ray.messages import Machine
 
 
 def test_a_missing_megatron_is_no_fault() -> None:

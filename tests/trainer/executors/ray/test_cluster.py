@@ -26,7 +26,7 @@ from trainer.executors.base import Job
 from trainer.executors.choice import choose_executor
 from trainer.executors.local import COMMAND_ENTRY
 from trainer.executors.ray import cluster
-from trainer.executors.ray.needs import Needs
+from trainer.executors.ray.messages import Needs
 from trainer.spec import parse_result
 
 

@@ -25,8 +25,8 @@ from trainer.executors.ray import cluster
 from trainer.executors.ray import lane as module
 from trainer.executors.ray.facts import Node, Seat
 from trainer.executors.ray.lane import RayLane
+from trainer.executors.ray.messages import LaneOrder, Machine
 from trainer.executors.ray.node import NodeLane
-from trainer.executors.ray.values import LaneOrder, Machine
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import Place, parse_result
 

@@ -11,7 +11,7 @@ from autoresearch.errors import SpecError
 from tests.support.commands import command, script
 from trainer.command.program import environment_of
 from trainer.executors.ray.facts import find_facts, unfit
-from trainer.executors.ray.needs import Needs
+from trainer.executors.ray.messages import Needs
 
 HEAD = "/head/venv/bin/python3"
 

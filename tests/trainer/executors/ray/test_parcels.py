@@ -19,8 +19,8 @@ from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import LaneLost
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.executors.ray import parcels as module
+from trainer.executors.ray.messages import LaneOrder
 from trainer.executors.ray.parcels import Received, fill
-from trainer.executors.ray.values import LaneOrder
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import Command, CommandOk, ScoredText, TextPart, TrialSpec
 
