@@ -16,7 +16,6 @@ import ast
 from typing import Any
 
 from trainer.code import allowed
-from trainer.code.calls import check_call
 from trainer.code.slots import MAX_LOOP, Slot, slot_of
 from trainer.code.source import CodeRefused, excerpt, function_of, parameters
 
@@ -238,7 +237,7 @@ class _Reader:
     # --- calls ----------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call) -> None:
-        check_call(self._slot, node)
+        allowed.check_call(self._slot, node)
         base = node.func.value if isinstance(node.func, ast.Attribute) else None
         if base is not None and ast.unparse(base) not in allowed.MODULES:
             self._expression(base)
