@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
-from autoresearch.options import AsOption
-from autoresearch.values import Finite, Frozen, NonNegative
+from autoresearch.values import AsOption, Finite, Frozen, NonNegative
 
 Z_OBVIOUS = 3.0
 

@@ -23,8 +23,7 @@ from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
 from agent.menu.trainer_table import CheckTable, TrainerTable, refuse
 from autoresearch.errors import MenuError, SpecError
-from autoresearch.options import built_in_flags
-from autoresearch.values import Frozen, explain
+from autoresearch.values import Frozen, built_in_flags, explain
 from autoresearch.words import json_text
 from trainer.spec import RunSchedule
 from trajectory.rows import CampaignRow

@@ -16,8 +16,7 @@ from agent.menu.knob import Knob
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange
-from autoresearch.options import toml_values
-from autoresearch.values import Scalar
+from autoresearch.values import Scalar, toml_values
 from funnel.target.equal_size import RATIO_TOLERANCE
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratios import RATIOS, RatioName

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from autoresearch.options import AsOption
+from autoresearch.values import AsOption
 from trainer.spec import RunSchedule
 
 

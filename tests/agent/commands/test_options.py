@@ -11,8 +11,7 @@ from agent.cli import ENTRIES
 from agent.commands.night.loop import PANELS
 from agent.commands.options import takes
 from agent.settings.campaign import CampaignSettings
-from autoresearch.options import AsOption, set_fields
-from autoresearch.values import Frozen, PositiveInt
+from autoresearch.values import AsOption, Frozen, PositiveInt, set_fields
 
 
 def number_of(text: str) -> int:
