@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 
 
 @dataclass(frozen=True, slots=True)

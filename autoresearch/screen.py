@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 from autoresearch.errors import MachineryError
-from autoresearch.redaction import redact
+from autoresearch.safe_text import redact
 
 OUTPUT = "standard output"
 

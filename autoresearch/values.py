@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 
 Scalar: TypeAlias = bool | int | float | str
 """Value of a knob."""

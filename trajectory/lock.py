@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from autoresearch.errors import CampaignLockedError, MachineryError
 from autoresearch.layout import LOCK_FILE
-from autoresearch.redaction import redact
+from autoresearch.safe_text import redact
 from autoresearch.values import Frozen
 
 

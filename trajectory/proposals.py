@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import Field, GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import core_schema, from_json
 
-from autoresearch.redaction import redact
+from autoresearch.safe_text import redact
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Scalar
 
 

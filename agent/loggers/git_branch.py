@@ -14,7 +14,7 @@ from pathlib import Path
 from agent.loggers.base import RunEvent
 from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.words import brief
 from trainer.command.filling import filled
 from trainer.machine.environment import as_it_is

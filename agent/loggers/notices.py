@@ -1,7 +1,7 @@
 """Send notices to people, through any service that Apprise knows, and never at the loop's expense.
 
 Each message is sent in a thread of its own, so a service that is down or slow delays nothing. The
-addresses hold secrets: :mod:`autoresearch.redaction` knows them, Apprise's own log is silenced, and
+addresses hold secrets: :mod:`autoresearch.safe_text` knows them, Apprise's own log is silenced, and
 messages name a service only by its kind.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from agent.search.trial import Watcher
 from agent.settings.environment import read_environment
 from autoresearch.errors import SettingsError
-from autoresearch.redaction import redact
+from autoresearch.safe_text import redact
 from trajectory.rows import IterationRow
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.observed import Observed, prior_points
 from agent.proposers.surrogate.promise import Promise
 from autoresearch.errors import MachineryError
-from autoresearch.plain_text import plain
-from autoresearch.redaction import redact
+from autoresearch.safe_text import plain, redact
 from autoresearch.values import Scalar
 from trajectory.proposals import Arm, Prediction
 from trajectory.track_record import PRIOR_WEIGHT, SEARCH, Credit

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from autoresearch.errors import SettingsError
-from autoresearch.redaction import learn, sendable, strip_variable
+from autoresearch.safe_text import learn, sendable, strip_variable
 from autoresearch.values import Frozen, NonNegative, explain
 from autoresearch.words import did_you_mean
 from trainer.spec import DEFAULT_RESERVE_GIB

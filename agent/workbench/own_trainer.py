@@ -15,7 +15,7 @@ from agent.search.first_row import read_campaign_row
 from agent.search.trial import EndHook, StartHook
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
 from autoresearch.layout import RESULT_FILE, TRIALS_DIR, nth_trial_id
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.words import counted
 from trainer.command.open_paths import refuse_credentials, refuse_home
 from trainer.command.program import environment_of, find_program

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from autoresearch import redaction
+from autoresearch import safe_text
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
@@ -97,7 +97,7 @@ def test_a_row_of_an_edited_journal_is_made_safe_again(monkeypatch: pytest.Monke
     row = json.loads(line)
     row["proposal"] |= {"changes": {"lr": math.nan}, "reason": "it said sk-of-nobody-1"}
     row["decision"]["explanation"] = 'with "quotes" and sk-of-nobody-1'
-    monkeypatch.setattr(redaction, "_forms", None)
+    monkeypatch.setattr(safe_text, "_forms", None)
     monkeypatch.setenv("LLM_API_KEY", "sk-of-nobody-1")
     read = parse_row(json.dumps(row))
     assert isinstance(read, IterationRow) and read.proposal is not None

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autoresearch.files import read_given
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from trainer.spec import Command, ScoreRule, Take
 
 MAX_LINE_BYTES = 1 << 14

@@ -37,7 +37,7 @@ from autoresearch.layout import (
     SCRATCH_DIR,
     SPEC_FILE,
 )
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from trainer.isolation.kernel.libc import punch_hole
 from trainer.spec import (
     CurveLines,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import RunNoise

@@ -15,7 +15,7 @@ from typing import Any
 from autoresearch.errors import CampaignError
 from autoresearch.files import read_given
 from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from autoresearch.words import changes_text
 from trainer.spec import TrialFailed, TrialOk, difference

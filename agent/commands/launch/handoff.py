@@ -14,7 +14,7 @@ from agent.workbench.console import answer
 from agent.workbench.greeting import epochs_text
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
 from funnel.forecast.band import read_forecast

@@ -22,7 +22,7 @@ from agent.settings.environment import read_environment
 from agent.workbench.console import answer, plain_table
 from autoresearch.errors import MenuError, SettingsError
 from autoresearch.files import write_new
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.words import json_text
 from funnel.target.architecture import load_target
 from funnel.target.proxies import ShapeCheck

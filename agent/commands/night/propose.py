@@ -17,7 +17,7 @@ from agent.workbench.console import answer, plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import read_given
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted, json_text
 from trainer.code_check import CodeRunner

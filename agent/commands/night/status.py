@@ -17,7 +17,7 @@ from agent.workbench.console import answer
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError, CampaignError
 from autoresearch.layout import JOURNAL_FILE
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.values import Frozen
 from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure

@@ -17,7 +17,7 @@ from agent.commands.campaign_view import CampaignView
 from agent.menu.files import menu_of
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, CampaignError, SettingsError
-from autoresearch.redaction import redact
+from autoresearch.safe_text import redact
 from autoresearch.values import Scalar
 from trajectory.queue import withdraw
 

@@ -15,7 +15,7 @@ from agent.workbench.console import answer, plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.words import counted
 from trajectory.formats.table import Column, Table
 from trajectory.formats.table_files import write_csv

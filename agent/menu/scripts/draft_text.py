@@ -11,7 +11,7 @@ from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed import NUMBER
 from agent.menu.scripts.sorting import Place
 from agent.menu.scripts.start import preloadable
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from autoresearch.values import Scalar
 from trainer.script.regions import Region
 from trainer.spec import BITS_PER_BYTE, BPB

@@ -30,8 +30,7 @@ from pydantic import (
 
 from agent.menu.reply_objects import THOUGHT
 from autoresearch.files import replace_file, writing_to
-from autoresearch.plain_text import plain
-from autoresearch.redaction import redact
+from autoresearch.safe_text import plain, redact
 
 MAX_COUNT = 10**9
 """Larger than any real token count."""

@@ -22,7 +22,7 @@ from pydantic import AnyHttpUrl, AnyUrl, TypeAdapter, ValidationError
 
 from agent.proposers.llm.failures import EndpointError, RefusedError, refusal, silence
 from autoresearch.errors import SettingsError
-from autoresearch.redaction import redact, sendable
+from autoresearch.safe_text import redact, sendable
 
 Json: TypeAlias = dict[str, Any]
 

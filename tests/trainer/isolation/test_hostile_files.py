@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import clear
 from autoresearch.layout import RESULT_FILE
-from autoresearch.plain_text import plain
+from autoresearch.safe_text import plain
 from tests.support.trials import trial_ok, trial_spec
 from trainer.envelope.sweep import counted_step_s
 from trainer.isolation.messages import Ended, Said

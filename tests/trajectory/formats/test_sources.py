@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.search.stopping import Goal
-from autoresearch import redaction
+from autoresearch import safe_text
 from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 from tests.support.configs import config
@@ -167,7 +167,7 @@ OLD = """{"kind":"imported","schema":1,"format":"single-knob","source":"t","sour
 
 def test_a_secret_in_an_import_is_removed_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     line = '{"kind":"run","line":2,"iter":1,"name":"a","reason":"with sk-of-nobody-1","score":1}'
-    monkeypatch.setattr(redaction, "_forms", None)
+    monkeypatch.setattr(safe_text, "_forms", None)
     monkeypatch.setenv("LLM_API_KEY", "sk-of-nobody-1")
     run = parse_foreign(line)
     assert isinstance(run, ForeignRun)

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from autoresearch.redaction import REDACTED, learn, redact
+from autoresearch.safe_text import REDACTED, learn, redact
 
 KEY = "sk-Mark'er<1>/\"x+é\\ABCDEFGH"
 

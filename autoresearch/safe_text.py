@@ -1,4 +1,4 @@
-"""Find secrets in the environment and remove them from text.
+"""Make text safe to show: remove secrets, and what a terminal or a page would obey.
 
 A secret is the value of a variable with a telling name, the password of a URL in any variable or
 command option, a value of its query with a telling name, or any part of an address that gets
@@ -34,6 +34,16 @@ those that JSON needs escaped."""
 
 _forms: dict[str, list[str]] | None = None
 """Forms of the secrets by their first characters; None: the environment was not read yet."""
+
+
+def plain(text: str) -> str:
+    """Return the text with every unprintable character replaced by a space.
+
+    Terminals and pages would obey or garble escape sequences, direction overrides and line ends.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def redact(text: str) -> str:
