@@ -14,7 +14,6 @@ import numpy as np
 
 from funnel.forecast.scaling_law import ScalingLaw
 from funnel.ladder.plan import Candidates, Planner
-from funnel.ladder.points import LadderLog
 from funnel.ladder.shapes import Pace, training_flops
 from tests.support.configs import config
 from tests.support.rows import ok
@@ -123,19 +122,6 @@ class Trainer:
             verdict=StressVerdict(outcome="survives"),
             prediction_sha256=prediction_sha256,
         )
-
-
-def trained(world: World, of: LadderPlanRow, seed: int, *, largest: bool = True) -> LadderLog:
-    """Return the log of a ladder without a prediction.
-
-    :param largest: whether the log includes the largest rung.
-    """
-    trainer = Trainer(world, of, seed)
-    log = LadderLog(plans=[of])
-    for run in of.runs:
-        if largest or run.rung < of.largest:
-            log.runs += (trainer.row(run, own) for own in run.seeds)
-    return log
 
 
 def _flops(run: LadderRun) -> float:

@@ -91,8 +91,11 @@ class Own:
             [str(COMMAND), *words], cwd=self.checkout, env=self.env, stdout=nowhere, stderr=nowhere
         )
 
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return run_command(words, self.checkout, self.env)
+
     def __call__(self, *words: str, code: int = 0) -> str:
-        ended = run_command(words, self.checkout, self.env)
+        ended = self.run(*words)
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + (ended.stderr if code else "")
 

@@ -103,13 +103,6 @@ def running() -> Iterator[Server]:
             server.stop()
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """Yield the SQLAlchemy URL of a server that no test kills."""
-    with running() as one:
-        yield one.url
-
-
 def _server_user() -> str | None:
     try:
         return pwd.getpwnam("postgres").pw_name

@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -192,7 +191,3 @@ def local_cluster(*names: str, cpus: int = 2, with_token: bool = True) -> Iterat
         yield cluster
     finally:
         cluster.close()
-
-
-def stop(process: psutil.Process) -> None:
-    process.send_signal(signal.SIGSTOP)

@@ -21,11 +21,11 @@ from funnel.stress import long_runs
 from funnel.stress.experiment import StressConfig, StressPlan, StressTest
 from tests.agent.search.test_calibration import campaign
 from tests.support.memories import MENU
-from tests.support.rows import trial as trial_record
+from tests.support.rows import stress_row
 from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok, trial_spec
-from trainer.spec import Budget, CurvePoint, TrialFailed, TrialOk, TrialSpec, gpt
+from trainer.spec import Budget, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trajectory.rows import (
     AttributionRow,
     EventRow,
@@ -193,26 +193,13 @@ def test_with_several_at_once_every_line_names_its_run() -> None:
         for number in (2, 1):
             point = CurvePoint(step=step, loss=step / 10 + number, elapsed_s=1.0)
             display.trial_point(f"t{number:06d}", point)
-    verdict = StressVerdict(outcome="diverges", step=7, explanation="it rose")
     for number, run in enumerate(runs, start=1):
-        display.run_ended(run, stress_row(run, number, verdict))
+        result = trial_ok(run.spec)
+        row = stress_row(number, run.spec.gpt, run.spec.seed, result, outcome="diverges")
+        display.run_ended(run, row)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.split()[:2] for line in lines] == [
         *(["run", number] for number in "12"),
         *(["run", number] for _ in (50, 60) for number in "21"),
         *(["run", number] for number in "12"),
     ]
-
-
-def stress_row(run: PlannedRun[None], number: int, verdict: StressVerdict) -> StressRow:
-    config = gpt(run.spec.config)
-    return StressRow(
-        at="now",
-        purpose="candidate",
-        rank=1,
-        verdict=verdict,
-        steps=60,
-        config=config,
-        config_hash=config.config_hash,
-        trial=trial_record(number, config, run.spec.seed, trial_ok(run.spec)),
-    )

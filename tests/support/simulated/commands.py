@@ -146,7 +146,5 @@ class SimulatedOwn(Own):
         super().__init__(home, **menu)
         self._world = ScriptWorld(runs_differ=runs_differ)
 
-    def __call__(self, *words: str, code: int = 0) -> str:
-        ended = simulated(self._world, words, self.checkout, self.env)
-        assert ended.returncode == code, ended.stdout + ended.stderr
-        return ended.stdout + (ended.stderr if code else "")
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return simulated(self._world, words, self.checkout, self.env)

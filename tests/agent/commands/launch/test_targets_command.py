@@ -1,6 +1,4 @@
-import json
 from pathlib import Path
-from typing import Any
 
 from typer.testing import CliRunner
 
@@ -8,16 +6,7 @@ from agent.commands.night.menu import app
 from agent.menu.files import load_menu
 from autoresearch.errors import AutoresearchError, MachineryError, TargetError
 from funnel.target.ratios import RATIOS
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
-    assert result.exception is None, result.output
-    return result.stdout
-
-
-def run_json(*arguments: str) -> Any:
-    return json.loads(run(*arguments, "--json"))
+from tests.agent.menu.test_files_command import run, run_json
 
 
 def refused(kind: type[AutoresearchError], *arguments: str) -> None:
