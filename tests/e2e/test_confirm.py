@@ -1,5 +1,3 @@
-"""Confirm the best of a search on fresh seeds and fresh text, through the installed command."""
-
 import json
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Run a campaign with its history in PostgreSQL, and kill the server midway."""
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

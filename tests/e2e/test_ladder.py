@@ -1,6 +1,3 @@
-"""Run a ladder through the installed command with real trials; kill it, resume it, tamper with
-it."""
-
 import json
 import os
 import signal

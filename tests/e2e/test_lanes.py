@@ -1,5 +1,3 @@
-"""Run several trials at once, through the installed command with real trials."""
-
 import json
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Run the loop through the installed command, with real trials."""
-
 import json
 import signal
 

@@ -1,5 +1,3 @@
-"""Run the loop around a person's own script, through the installed command."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Give the search's best configs long runs, through the installed command with real trials."""
-
 import os
 import signal
 

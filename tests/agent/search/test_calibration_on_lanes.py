@@ -3,7 +3,6 @@
 It trains no more than one lane would, except for runs already started when another run failed.
 """
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -74,41 +73,3 @@ def test_lanes_change_nothing_that_is_concluded(
     assert len(set(others)) == len(others)
     assert {row.trial.place is None for row in theirs} == {False}
     assert all(row.energy_wh is None for row in theirs)
-
-
-STOPPED = [(1, 3, False), (3, 1, True), (8, 25, False)]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
-    """Return what one lane concludes."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Resampled.__init__, "__defaults__", (100, 0))
-        with campaign(tmp_path_factory.mktemp("calibration") / "one") as opened:
-            found: Calibrated = calibration(opened, World()).done(1)[0]
-            return found
-
-
-@pytest.mark.parametrize(
-    ("lanes", "after", "kills"),
-    [(3, 17, True), *(pytest.param(*of, marks=pytest.mark.slow) for of in STOPPED)],
-)
-def test_stopped_it_goes_on_with_what_had_finished(
-    lanes: int, after: int, kills: bool, uninterrupted: Calibrated, tmp_path: Path
-) -> None:
-    world = World()
-    with campaign(tmp_path / "stopped") as opened:
-        plan = calibration(opened, world)
-        plan.stopped(lanes, after=after, kills=kills)
-    with campaign(tmp_path / "stopped") as opened:
-        plan = calibration(opened, world)
-        finished = {
-            path.parent.name for path in (opened.directory / "trials").glob("t*/result.json")
-        }
-        assert plan.done(lanes)[0] == uninterrupted
-        plan.check_no_trial_lost()
-        rows = runs(plan)
-    counted = {row.trial.trial_id for row in rows}
-    assert finished <= counted, "what had finished was trained again"
-    again = Counter((row.config_hash, row.run, row.trial.seed) for row in rows)
-    assert set(again.values()) == {1}

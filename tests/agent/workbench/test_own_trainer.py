@@ -1,25 +1,13 @@
-"""Test how a session runs a person's own script."""
-
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.trainer_table import TrainerTable
-from agent.search.stopping import StopRequest
-from agent.search.trial import TrialWatcher
-from agent.search.trials import TrialRunner
-from agent.workbench.own_trainer import OwnTrainer, command_of, one_script
-from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
-from tests.agent.search.test_trials import Instant, short
+from agent.workbench.own_trainer import OwnTrainer, command_of
+from autoresearch.errors import MenuError, SandboxError, SpecError
 from tests.support.commands import script
-from tests.support.configs import config
-from tests.support.races import run_one
-from trainer.command.tree import code_sha256
-from trainer.executors.base import Finished
-from trainer.spec import CurvePoint, TrialSpec
 
 MENU = """
 name = "own"
@@ -126,56 +114,3 @@ def test_data_in_the_home_is_read_and_credentials_are_not(
     data = script(home / ".cache" / "huggingface" / "hub", "1", "tokens.bin")
     read = command_of(table('reads = ["~/.cache/huggingface/hub"]'), checkout).reads
     assert read == (str(data),)
-
-
-class Saving(Instant):
-    """Save the script during the run, from the second trial on."""
-
-    def __init__(self, script: Path) -> None:
-        super().__init__()
-        self._script = script
-        self.trained = 0
-
-    def train(
-        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
-    ) -> Finished:
-        self.trained += 1
-        if self.trained == 2:
-            self._script.write_text("print(2)")
-        return super().train(spec, trial_dir, tell)
-
-
-def test_a_script_saved_again_ends_the_sitting_and_its_trial_counts_for_nothing(
-    tmp_path: Path,
-) -> None:
-    directory = tmp_path / "script"
-    directory.mkdir()
-    script = directory / "train.py"
-    script.write_text("print(1)")
-    begun = code_sha256(directory, tmp_path)
-
-    def check() -> None:
-        if code_sha256(directory, tmp_path) != begun:
-            raise CampaignError("another script")
-
-    executor = Saving(script)
-    trials = tmp_path / "trials"
-
-    def runner(*accounted: str) -> TrialRunner:
-        hooks = [one_script(check)]
-        return TrialRunner(
-            trials, short, executor, set(accounted), StopRequest(), TrialWatcher(), hooks
-        )
-
-    first = runner()
-    assert run_one(first, config(), 0, "baseline").trial_id == "t000001"
-    with pytest.raises(CampaignError):
-        run_one(first, config(), 1, "baseline")
-    with pytest.raises(CampaignError):
-        run_one(runner("t000001"), config(), 2, "baseline")
-    assert executor.trained == 2
-    script.write_text("print(1)")
-    again = runner("t000001")
-    assert again.orphaned.finished == {}, "of which script it is nobody knows"
-    assert again.orphaned.unfinished == ["t000002"]
-    assert run_one(again, config(), 1, "baseline").trial_id == "t000003"

@@ -123,19 +123,6 @@ def test_a_pause_file_pauses_and_its_removal_resumes(toy: SimulatedToy) -> None:
     assert row["trial"]["result"]["tokens"] == 50 * 4 * 32
 
 
-def test_lanes_are_kept(toy: SimulatedToy) -> None:
-    assert toy.loop(4, "--lanes=2").returncode == 0
-    places = [trial["place"] for row in toy.iterations() for trial in row["trials"]]
-    assert {place["lane"] for place in places} <= {"0", "1"}  # the faster one may take all
-    assert {row["lanes"] for row in toy.iterations()} == {2}
-    assert tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"] == 2
-
-    assert toy.loop(5, "--lanes=1").returncode == 0
-    last = toy.iterations()[-1]
-    assert "lanes" not in last
-    assert all("place" not in trial for trial in last["trials"])
-
-
 def notes(toy: SimulatedToy) -> list[str]:
     return [row["why"] for row in toy.rows("event") if row["event"] == "note"]
 

@@ -1,5 +1,3 @@
-"""Run the loop with a language model behind an endpoint, good and bad, through the command."""
-
 import json
 import os
 import signal
@@ -24,13 +22,16 @@ def point_at(toy: SimulatedToy, url: str) -> None:
 def test_the_model_picks_from_slates_from_the_first_iteration(toy: SimulatedToy) -> None:
     pick = json.dumps({"reason": "B moves less", "pick": "B", "expected_delta": -20})
     own = json.dumps({"changes": {"lr": 0.004}, "reason": "a higher rate learns faster"})
+    program = toy.home / "program.md"
+    program.write_text("Only ever touch the learning rate.")
     with OpenAIServer([says(pick), says("B"), says(pick), says(own)]) as server:
         point_at(toy, server.url)
-        done = toy.loop(3, "--llm-share=1", "--set=max_changes=3", "--json")
-        asked = len(server.chats)
+        options = ("--llm-share=1", "--set=max_changes=3", f"--program={program}", "--json")
+        done = toy.loop(3, *options)
     assert done.returncode == 0, done.stderr
     rows = toy.iterations()
-    assert asked == 4
+    assert len(server.chats) == 4
+    assert program.read_text() in json.dumps(server.chats[0]["messages"])
     assert [row["proposer"]["kind"] for row in rows] == ["llm"] * 3
     assert [row["proposer"]["arm"] for row in rows] == ["pick", "pick", "own"]
     assert [row["proposer"].get("expected") for row in rows] == [-0.02, -0.02, None]

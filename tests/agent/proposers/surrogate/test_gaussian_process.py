@@ -1,5 +1,3 @@
-"""Check the Gaussian process against the textbook's formulas, and its fitted parameters."""
-
 import math
 
 import numpy as np
