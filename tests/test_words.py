@@ -44,38 +44,15 @@ PROSE = {
 }
 """Retired terms in docstrings, comments and messages, each with the word to use."""
 
-IDENTIFIERS = {
-    word: better
-    for words, better in (
-        ("ruler rulers", "evaluation"),
-        ("sitting sittings", "session"),
-        ("flight flights", "scheduler, in_flight"),
-        ("turn turns", "iteration"),
-        ("course courses", "schedule"),
-        ("undertaker bury buried", "reaper, reap"),
-        ("door", "lock"),
-        ("look looks", "evaluation, analysis"),
-        ("entrant entrants contestant contestants", "candidate"),
-        ("leftover leftovers", "orphaned"),
-        ("hopeless hope", "futile"),
-        ("mend mends", "fix"),
-        ("rooms house cellar", "package"),
-        ("ahead", "speculative"),
-        ("aside", "holdout"),
-        ("clerk", "writer"),
-        ("foretold", "predicted"),
-        ("likeness", "shape_check"),
-        ("nobody", "idle"),
-        ("told", "reported"),
-        ("way", "proxy_metric"),
-        ("ways", "proxy_metrics"),
-        ("worked", "busy"),
-    )
-    for word in words.split()
-}
+IDENTIFIERS = set(
+    "ruler rulers sitting sittings flight flights turn turns course courses undertaker bury buried"
+    " door look looks entrant entrants contestant contestants leftover leftovers hopeless hope mend"
+    " mends rooms house cellar ahead aside clerk foretold likeness nobody told way ways"
+    " worked".split()
+)
 """Retired words as parts of the names of modules, classes, functions and variables."""
 
-PHRASES = {"first_drop": "early_stopping_threshold", "hold_back": "holdout", "held_back": "holdout"}
+PHRASES = ("first_drop", "hold_back", "held_back")
 """Retired terms of two words in names."""
 
 ALLOWED = {
@@ -126,13 +103,9 @@ def _retired_name(name: str) -> str | None:
     plain = "_".join(word.lower() for word in _WORD.findall(name))
     for allowed in ALLOWED:
         plain = plain.replace(allowed, "")
-    for phrase, better in PHRASES.items():
-        if phrase in plain:
-            return f"{name}: use {better}"
-    for word in plain.split("_"):
-        if word in IDENTIFIERS:
-            return f"{name}: use {IDENTIFIERS[word]}"
-    return None
+    retired = [phrase for phrase in PHRASES if phrase in plain]
+    retired += [word for word in plain.split("_") if word in IDENTIFIERS]
+    return f"{name}: {retired[0]} is retired" if retired else None
 
 
 def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:

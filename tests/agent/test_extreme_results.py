@@ -1,5 +1,3 @@
-"""Check that the most extreme results a trial may report break no screen and no report."""
-
 import json
 from io import StringIO
 from pathlib import Path

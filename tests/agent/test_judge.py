@@ -1,5 +1,3 @@
-"""Test the judge with arithmetic that can be checked by hand, and with simulated campaigns."""
-
 import math
 import random
 import re

@@ -1,5 +1,3 @@
-"""Test the promises of every executor, wherever its trials run."""
-
 import pickle
 import time
 from collections.abc import Callable, Iterator

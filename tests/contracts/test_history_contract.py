@@ -1,5 +1,3 @@
-"""Check that every database's history is the journal's index, equal however it was built."""
-
 import os
 import signal
 import sqlite3

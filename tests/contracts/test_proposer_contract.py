@@ -1,5 +1,3 @@
-"""Test the promises of every proposer."""
-
 import json
 from collections.abc import Callable, Iterator
 

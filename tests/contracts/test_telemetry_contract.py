@@ -1,5 +1,3 @@
-"""Test the promises of every telemetry, on any device."""
-
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,5 +1,3 @@
-"""Check that a command's options are its settings' fields, with their bounds and help."""
-
 from typing import Annotated, Any, Literal
 
 import pytest

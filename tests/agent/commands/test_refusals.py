@@ -1,5 +1,3 @@
-"""Check what the command answers to bad input, before it starts or writes anything."""
-
 import subprocess
 from importlib.metadata import version
 from pathlib import Path

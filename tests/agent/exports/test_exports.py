@@ -1,5 +1,3 @@
-"""Test the studies, runs and training data that are exported from campaigns."""
-
 import json
 import sqlite3
 from dataclasses import asdict

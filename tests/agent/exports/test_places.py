@@ -1,5 +1,3 @@
-"""Check where an export may be written, and that it appears complete or not at all."""
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

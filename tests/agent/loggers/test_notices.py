@@ -1,5 +1,3 @@
-"""Send notices to a real HTTP server, a real SMTP server, and to services that are down."""
-
 import json
 import shutil
 import threading

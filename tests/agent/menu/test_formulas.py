@@ -1,5 +1,3 @@
-"""Check that no proposal separates a tied field from its knobs, and that ratios are read back."""
-
 import json
 from random import Random
 

@@ -1,5 +1,3 @@
-"""Check code knobs of a user's own script: their tables, their rails, and the edited copy."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Test that a model's reading of a person's directions narrows a menu and changes no file."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Test menus that name a command, and the check of its score."""
-
 from pathlib import Path
 from typing import Any
 

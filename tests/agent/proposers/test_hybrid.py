@@ -1,5 +1,3 @@
-"""Check which proposer makes each proposal, and which one replaces it on failure."""
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Check the published ideas: their formulas, every rail, and the order they are tried in."""
-
 import json
 import math
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Check what becomes a prior in this menu, and that priors reach only sampler and prompt."""
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Test the sampler, and random proposals over the menu."""
-
 import json
 import math
 import re

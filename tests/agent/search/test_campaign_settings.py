@@ -1,5 +1,3 @@
-"""Check that a campaign resumes with the settings it was created with."""
-
 import json
 from pathlib import Path
 

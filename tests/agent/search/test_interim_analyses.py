@@ -1,5 +1,3 @@
-"""Check that every conclusion and every abandoned confirmation counts as an interim analysis."""
-
 import hashlib
 from collections.abc import Sequence
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Check that scheduling leaves the rows of one lane as they were, and what a lagging index says."""
-
 import json
 import sqlite3
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Test queued proposals and iterations in flight: each is taken once, across kills."""
-
 import json
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Check that races record the rules of their decisions, and prune trials at the futility bound."""
-
 import random
 from collections.abc import Callable
 

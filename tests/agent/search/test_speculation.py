@@ -1,5 +1,3 @@
-"""Check that speculative trials use only idle lanes and change no decision."""
-
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +10,12 @@ from agent.search.race import Race, Wanted
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal
 from agent.search.trials import TrialRunner
-from tests.agent.search.test_several_lanes import Killed, check_campaign_complete
+from tests.agent.search.test_several_lanes import check_campaign_complete
 from tests.support import nights
 from tests.support.nights import work, written
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Run
+from tests.support.timed import Killed
 from tests.support.worlds import RateWorld
 from trainer.spec import Config
 from trajectory.rows import IterationRow, Row

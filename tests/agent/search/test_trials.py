@@ -1,5 +1,3 @@
-"""Check that a trial's directory is accounted for exactly when some row names it."""
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Check how the environment's secrets are cleaned before anything uses them."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""Test the choice of a new campaign's device when no device is named."""
-
 import io
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Check which campaign a command uses, and the message when there is none."""
-
 import os
 from pathlib import Path
 

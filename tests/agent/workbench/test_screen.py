@@ -1,5 +1,3 @@
-"""Test what a person sees of a session: its greeting, its lanes, its progress and its summary."""
-
 import io
 from pathlib import Path
 

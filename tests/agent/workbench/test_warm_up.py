@@ -1,5 +1,3 @@
-"""Test the warm-up trial before a campaign's first on a GPU, whose result is discarded."""
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path

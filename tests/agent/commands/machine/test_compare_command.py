@@ -1,5 +1,3 @@
-"""Test ``autoresearch compare`` on a menu small enough to train in a second."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path

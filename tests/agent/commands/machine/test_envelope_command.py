@@ -1,5 +1,3 @@
-"""Test ``autoresearch envelope`` on a menu small enough to sweep in seconds."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path

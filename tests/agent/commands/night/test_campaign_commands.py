@@ -1,5 +1,3 @@
-"""Test the commands that look at a campaign or queue a proposal for it."""
-
 import json
 import os
 import signal

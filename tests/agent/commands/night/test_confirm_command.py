@@ -1,5 +1,3 @@
-"""Confirm the best of a search through the command, with simulated trials."""
-
 import json
 import subprocess
 from collections.abc import Callable

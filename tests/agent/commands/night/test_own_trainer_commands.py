@@ -1,5 +1,3 @@
-"""Run the commands around a person's own script, with simulated trials."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Export and import trajectories as a person would, through the command."""
-
 import json
 import resource
 from collections.abc import Iterator

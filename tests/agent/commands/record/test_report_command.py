@@ -1,5 +1,3 @@
-"""Test ``autoresearch report`` as a person runs it."""
-
 import json
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Query a finished campaign through the installed command, and try to do harm with a query."""
-
 import csv
 import io
 import json

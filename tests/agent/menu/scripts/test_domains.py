@@ -1,5 +1,3 @@
-"""Test the range and the purpose that a draft gives each option of a script."""
-
 from itertools import product
 
 import pytest

@@ -1,5 +1,3 @@
-"""Check that a menu drafted from a script loads, matches the script and reaches its options."""
-
 import json
 import os
 import sys

@@ -1,5 +1,3 @@
-"""Test the patterns that find a number in the lines that a script prints."""
-
 import ast
 import contextlib
 import io

@@ -1,5 +1,3 @@
-"""Check that every kind of option of a script is found without running it."""
-
 from pathlib import Path
 from typing import Any
 

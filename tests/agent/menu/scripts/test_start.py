@@ -1,5 +1,3 @@
-"""Check where scripts are started, which in a fork, and which imports the server loads."""
-
 import sys
 from dataclasses import replace
 from pathlib import Path

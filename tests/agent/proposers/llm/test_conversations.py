@@ -1,5 +1,3 @@
-"""Check that a conversation with a model is found again by the hash in the journal."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Check what the prompt contains, that it fits, and how it shows a script's own scores."""
-
 import io
 import re
 from dataclasses import replace
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from agent.judge import kept_when
-from agent.menu.files import ProxyMenu, load_menu, parse_menu, shipped_menus
+from agent.menu.files import load_menu, parse_menu, shipped_menus
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
@@ -26,6 +24,7 @@ from agent.proposers.sampler import SamplerProposer
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory, memory_of, remember
+from tests.support.own_menus import OWN_MENU
 from tests.support.places import ROOT
 from tests.support.rows import campaign_row, failed
 from trainer.spec import Budget, TrialFailed
@@ -388,21 +387,6 @@ def test_a_reason_cannot_pose_as_a_section_or_an_instruction() -> None:
     assert "y" * (QUOTED_CHARACTERS + 1) not in text
 
 
-OWN = """
-name = "own"
-[trainer]
-command = ["python3", "train.py", "--lr={{lr}}", "--seed={{seed}}"]
-score = {{ pattern = 'score ([-+0-9.eE]+)' }}
-unit = "{unit}"
-{more}
-[knobs.lr]
-type = "float"
-low = 0.1
-high = 1.0
-default = 0.5
-"""
-
-
 @pytest.mark.parametrize(
     ("unit", "more", "scores", "said", "told"),
     [
@@ -432,7 +416,7 @@ default = 0.5
 def test_scores_of_a_script_are_shown_as_they_were_printed(
     unit: str, more: str, scores: tuple[float, float], said: str, told: tuple[str, ...]
 ) -> None:
-    menu: ProxyMenu = parse_menu(OWN.format(unit=unit, more=more), "own")
+    menu = parse_menu(OWN_MENU.replace('"nats per token"', f'"{unit}"\n{more}'), "own")
     configs = (menu.baseline, menu.apply(menu.baseline, {"lr": 0.25}))
     evidence = Evidence()
     for number, (config, score) in enumerate(zip(configs, scores, strict=True)):

@@ -1,5 +1,3 @@
-"""Test the language model's iterations against a real server: rails, repairs and records."""
-
 import json
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Test the reply form that a model is asked for, and the example in the prompt."""
-
 import json
 from itertools import pairwise
 

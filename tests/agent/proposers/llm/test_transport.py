@@ -1,5 +1,3 @@
-"""Test one request against failures of servers, proxies, certificates and host names."""
-
 import socket
 import subprocess
 import sys

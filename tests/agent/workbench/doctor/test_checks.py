@@ -1,5 +1,3 @@
-"""Test each check of ``autoresearch doctor``, on this machine and on a cluster."""
-
 import json
 import subprocess
 import sys
