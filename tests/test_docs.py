@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from agent.cli import app
 from tests.support.places import ROOT
+from tests.support.programs import finished
 from tests.test_words import _terms
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
@@ -43,14 +44,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """The build checks links between pages, anchors included, and the order in mkdocs.yml."""
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    words = ("build", "--strict", "--site-dir", tmp_path / "site")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = finished(sys.executable, "-m", "mkdocs", *words, cwd=ROOT, env=environment)
     assert built.returncode == 0, built.stderr
 
 

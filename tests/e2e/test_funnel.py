@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.programs import finished
 
 SCRIPT = ROOT / "docs" / "funnel.sh"
 
@@ -22,14 +22,8 @@ def test_the_documented_walk_ends_with_a_plan(tmp_path: Path) -> None:
     # No ladder: the machine's pace decides how small a ladder fits, and the ladder has its own
     # test.
     short["RUNGS"] = "0"
-    done = subprocess.run(
-        ["bash", SCRIPT],
-        cwd=tmp_path,
-        env={**os.environ, **short, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, **short, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = finished("bash", SCRIPT, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "handoff" / "launch_megatron.sh").exists()
     plan = json.loads((tmp_path / "handoff" / "plan.json").read_text("utf-8"))

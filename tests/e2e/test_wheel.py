@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.programs import finished
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -18,14 +18,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
         # The machine decides where pip finds packages; everything else starts from nothing.
         if name.startswith("PIP_") or name.lower().endswith("_proxy") or name == "PATH"
     }
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env={**kept, "HOME": str(cwd), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finished(*command, cwd=cwd, env={**kept, "HOME": str(cwd), **environment})
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from filelock import FileLock
 
 from tests.support.in_process import STARTED, run_here
+from tests.support.programs import finished
 
 COMMAND = Path(sys.executable).with_name("autoresearch")
 
@@ -138,14 +139,7 @@ def run_command(
     """Run the command, in a process of its own if it starts trials."""
     if words[0] not in STARTED:
         return run_here(words, cwd, environment)
-    return subprocess.run(
-        [str(COMMAND), *words],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return finished(COMMAND, *words, cwd=cwd, env=environment)
 
 
 class Toy:

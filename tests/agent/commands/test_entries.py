@@ -1,7 +1,6 @@
 """Check that the list of commands matches the commands' own help and imports none of them."""
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from agent.cli import ENTRIES, Entry, app
+from tests.support.programs import finished
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=lambda entry: entry.name)
@@ -64,9 +64,7 @@ def test_what_needs_no_command_loads_none(arguments: list[str], loaded: str) -> 
         "heavy = {'torch', 'numpy', 'sqlalchemy', 'pydantic', 'optuna', 'httpx2'}\n"
         "atexit.register(lambda: print('loaded:', *sorted(heavy & sys.modules.keys())))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", check + code], capture_output=True, text=True, check=False
-    )
+    done = finished(sys.executable, "-c", check + code)
     assert done.stdout.splitlines()[-1] == f"loaded:{loaded}"
 
 

@@ -1,4 +1,3 @@
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -6,6 +5,7 @@ import pytest
 
 from tests.support.campaigns import COMMAND, Toy
 from tests.support.in_process import run_here
+from tests.support.programs import finished
 
 LONG = "x" * 300
 """A name that is too long for every file system."""
@@ -78,7 +78,5 @@ def test_ctrl_c_while_it_loads_is_answered_without_a_word(toy: Toy) -> None:
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(60)\n"
     )
     toy.environment["PYTHONPATH"] = str(toy.home)
-    done = subprocess.run(
-        [COMMAND, "--version"], cwd=toy.home, env=toy.environment, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    done = finished(COMMAND, "--version", cwd=toy.home, env=toy.environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -1,7 +1,6 @@
 import json
 import math
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from agent.proposers.surrogate.promise import Promise
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, constants, fresh_memory, memory_of, remember
+from tests.support.programs import finished
 from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
@@ -55,9 +55,7 @@ def test_another_process_offers_the_same() -> None:
         "from agent.proposers.sampler import SamplerProposer\n"
         "print(SamplerProposer(RAILS).propose(memory_of(40)).raw, end='')"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    other = finished(sys.executable, "-c", script)
     assert other.stdout == SamplerProposer(RAILS).propose(memory_of(40)).raw
 
 

@@ -18,7 +18,7 @@ from agent.search.calibration.plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.experiment import ExperimentWatcher
-from agent.search.stopping import Interrupted, StopRequest
+from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
 from tests.support.executors import InstantExecutor
@@ -54,8 +54,7 @@ class World(InstantExecutor):
     dependence.
     """
 
-    def __init__(self, dies_at: int | None = None, breaks: Sequence[int] = ()) -> None:
-        self._left = dies_at
+    def __init__(self, breaks: Sequence[int] = ()) -> None:
         self.breaks = breaks
         """Run lengths in steps at which a third of the configs time out."""
         self.specs: list[TrialSpec] = []
@@ -63,10 +62,6 @@ class World(InstantExecutor):
     def train(
         self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
-        if self._left is not None:
-            self._left -= 1
-            if self._left < 0:
-                raise Interrupted("killed")
         self.specs.append(spec)
         TrialFiles(spec, trial_dir).close()
         return Finished(self.result(spec), 2.0)

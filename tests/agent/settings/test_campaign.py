@@ -4,7 +4,6 @@ setting."""
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from agent.menu.files import load_menu, parse_menu
@@ -18,6 +17,7 @@ from autoresearch.layout import COMPILED_DIR
 from tests.support.own_menus import OWN_MENU
 from tests.support.present import known
 from tests.support.rows import campaign_row
+from tests.support.simulated.night import no_corpus
 from trainer.corpus import Corpus
 from trajectory.rows import CampaignRow
 from trajectory.rules import Rules
@@ -95,8 +95,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
-    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
-    return Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
+    return no_corpus(tmp_path)
 
 
 def test_what_an_older_version_wrote_is_read_and_written_under_present_names(

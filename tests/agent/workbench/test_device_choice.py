@@ -1,5 +1,4 @@
 import io
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from agent.workbench import lane_opening as module
 from agent.workbench.campaign_run import chosen_settings
 from agent.workbench.lane_opening import choose_device, device_telemetry
 from autoresearch.errors import SettingsError
+from tests.support.programs import finished
 from tests.support.stub_cuda import build_stub, make_machine
 from trainer.machine import cuda_driver
 from trainer.telemetry import NoTelemetry
@@ -46,15 +46,8 @@ def test_a_menu_made_for_a_gpu_does_not_start_without_one(tmp_path: Path) -> Non
 def test_a_driver_that_does_not_start_is_named(tmp_path: Path) -> None:
     (tmp_path / "library").mkdir()
     machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
-    command = [sys.executable, "-m", "autoresearch", "loop", "--iters", "0", "--menu", "spark-354m"]
-    ended = subprocess.run(
-        command,
-        env=machine.environ(ends="803"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = (sys.executable, "-m", "autoresearch", "loop", "--iters=0", "--menu=spark-354m")
+    ended = finished(*command, env=machine.environ(ends="803"), cwd=tmp_path)
     assert ended.returncode == 1
     assert "803" in ended.stderr
     assert not (tmp_path / "runs").exists()

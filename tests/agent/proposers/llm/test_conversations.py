@@ -12,15 +12,6 @@ from tests.support.openai_server import OpenAIServer, refuses, says
 PROMPT = (Message("system", "s"), Message("user", "ü"))
 
 
-def test_what_is_kept_is_found_by_its_prompt(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path / "prompts")
-    more = (*PROMPT, Message("assistant", "no"), Message("user", "again"))
-    kept.keep(PROMPT, more)
-    assert kept.read(messages_sha256(PROMPT)) == list(more)
-    assert kept.read("0" * 64) is None
-    assert [path.suffix for path in (tmp_path / "prompts").iterdir()] == [".json"]
-
-
 def test_a_file_that_was_changed_is_not_taken_for_what_was_said(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     sha256 = messages_sha256(PROMPT)

@@ -5,7 +5,6 @@ The tests are skipped if the servers are not installed: see bench/small_model.py
 
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from agent.workbench.doctor.checks import endpoint
 from bench.small_model import SERVERS, small_model, why_not
 from tests.support.campaigns import Toy
 from tests.support.memories import RAILS, memory_of
+from tests.support.programs import finished
 from trainer.spec import Budget
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -148,13 +148,8 @@ def test_fine_tuning_learns_the_replies_and_no_more(chats: Path, tmp_path: Path)
     for needed in ("trl", "transformers", "datasets"):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed")
-    trained = subprocess.run(
-        [sys.executable, "-m", "tests.support.fine_tuning", str(chats), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    module = ("-m", "tests.support.fine_tuning")
+    trained = finished(sys.executable, *module, chats, tmp_path, timeout=600)
     assert trained.returncode == 0, trained.stderr
     told = json.loads(trained.stdout.splitlines()[-1])
     first = json.loads(chats.read_text().splitlines()[0])

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from tests.support.commands import script
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.own_menus import OWN_MENU
 from tests.support.ports import free_port
+from tests.support.programs import finished
 from tests.support.stub_cuda import HAS_CUDA, build_stub, make_machine
 from trainer.executors.ray.facts import Node, find_facts
 from trainer.executors.ray.messages import Machine
@@ -50,13 +50,9 @@ def test_a_command_needs_no_corpus(tmp_path: Path) -> None:
 def test_the_doctor_starts_cuda_in_the_sandbox(ends: str, state: str, tmp_path: Path) -> None:
     (tmp_path / "library").mkdir()
     machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
-    done = subprocess.run(
-        [sys.executable, "-m", "autoresearch", "doctor", "--json"],
-        cwd=tmp_path,
-        env=machine.environ(ends=ends) | {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data")},
-        capture_output=True,
-        check=False,
-    )
+    environment = machine.environ(ends=ends) | {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data")}
+    command = (sys.executable, "-m", "autoresearch", "doctor", "--json")
+    done = finished(*command, cwd=tmp_path, env=environment)
     states = {check["name"]: check["state"] for check in json.loads(done.stdout)["checks"]}
     assert (states["device"], done.returncode) == (state, 1 if state == "bad" else 0)
 
