@@ -10,13 +10,9 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 from tests.support.places import ROOT
 
 HOUSE = ("autoresearch", "agent", "funnel", "trainer", "trajectory")
-PLAIN = {"trainer.spec"}
-"""The parts of ``trainer`` that ``trajectory`` may import: data."""
 MOST_FILES = 16
 """Maximum number of files in one folder: more is hard to survey."""
 MOST_LINES = 300
@@ -73,27 +69,15 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize(
-    ("house", "may"),
-    [
-        ("autoresearch", {"autoresearch"}),
-        ("agent", {"autoresearch", "agent", "trainer", "trajectory"}),
-        ("funnel", {"autoresearch", "agent", "funnel", "trainer", "trajectory"}),
-        ("trajectory", {"autoresearch", "trajectory", *PLAIN}),
-        ("trainer", {"autoresearch", "trainer"}),
-    ],
-)
-def test_rooms_import_only_along_the_arrows(house: str, may: set[str]) -> None:
-    """Only commands may import the funnel, and only the program's entry may import the agent."""
-    for module in (name for name in MODULES if name.split(".")[0] == house):
-        allowed = may
-        if room_of(module) == "agent.commands":
-            allowed = may | {"funnel"}
-        if module in {"autoresearch", "autoresearch.__main__"}:
-            allowed = may | {"agent"}
-        for other in imports()[module]:
-            along = other.split(".")[0] in allowed or room_of(other) in allowed
-            assert along, f"{module} imports {other}"
+def test_trajectory_imports_data_of_the_trainer_alone_and_only_commands_the_funnel() -> None:
+    """The table below forbids the other imports."""
+    for module, others in imports().items():
+        house = module.split(".")[0]
+        for other in others:
+            if house == "trajectory" and other.startswith("trainer"):
+                assert room_of(other) == "trainer.spec", f"{module} imports {other}"
+            if house != "funnel" and other.startswith("funnel"):
+                assert room_of(module) == "agent.commands", f"{module} imports {other}"
 
 
 def test_no_circle_of_modules() -> None:

@@ -179,8 +179,6 @@ def test_every_docstring_of_the_tests_begins_with_a_subject_or_a_verb() -> None:
         ('f"{0} is gone on with"\n', False),
     ],
 )
-def test_each_kind_of_finding_is_found_and_the_fields_words_pass(
-    tmp_path: Path, source: str, is_plain: bool
-) -> None:
+def test_findings_are_found_and_terms_pass(tmp_path: Path, source: str, is_plain: bool) -> None:
     (tmp_path / "module.py").write_text(source, "utf-8")
     assert (not list(findings(tmp_path / "module.py", tmp_path))) == is_plain

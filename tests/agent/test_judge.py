@@ -81,9 +81,7 @@ def test_what_is_undecided_is_not_told_as_if_it_were_decided() -> None:
     st.lists(st.floats(1, 10), min_size=1, max_size=6),
     st.lists(st.floats(1, 10), min_size=1, max_size=6),
 )
-def test_a_keep_always_clears_the_bar_with_two_pairs_or_more(
-    candidate: list[float], reference: list[float]
-) -> None:
+def test_a_keep_has_two_pairs_over_the_bar(candidate: list[float], reference: list[float]) -> None:
     decision = judged(candidate, reference)
     if isinstance(decision, Decision) and decision.action == "keep":
         assert decision.z is not None

@@ -71,17 +71,13 @@ def likelihoods(model: torch.nn.Module, tokens_BT: Tensor, targets_BT: Tensor) -
     return nll_BT
 
 
-def test_training_gives_a_mean_that_is_near_knowing_nothing(
-    backend: Backend, recipe: Config
-) -> None:
+def test_the_first_loss_is_near_that_of_knowing_nothing(backend: Backend, recipe: Config) -> None:
     loss = build(backend, recipe).train()(*stream())
     assert (loss.dtype, loss.shape) == (torch.float32, ())
     assert loss.item() == pytest.approx(math.log(VOCAB), rel=0.05)
 
 
-def test_evaluation_gives_each_targets_in_double_precision(
-    backend: Backend, recipe: Config
-) -> None:
+def test_evaluation_scores_each_target_in_fp64(backend: Backend, recipe: Config) -> None:
     model = build(backend, recipe)
     nll_BT = likelihoods(model, *stream())
     assert (nll_BT.dtype, nll_BT.shape) == (torch.float64, (4, 16))
@@ -108,9 +104,7 @@ def test_shorter_sequences_are_scored_alike(backend: Backend, recipe: Config) ->
     assert torch.allclose(part, whole, atol=1e-5 if recipe.precision == "fp32" else 0.05)
 
 
-def test_a_token_sees_neither_its_future_nor_its_neighbours(
-    backend: Backend, recipe: Config
-) -> None:
+def test_a_token_sees_no_future_and_no_neighbour(backend: Backend, recipe: Config) -> None:
     model = build(backend, recipe)
     tokens_BT, targets_BT = stream()
     before = likelihoods(model, tokens_BT, targets_BT)
@@ -122,9 +116,7 @@ def test_a_token_sees_neither_its_future_nor_its_neighbours(
     assert not torch.equal(after[0, 9:], before[0, 9:])
 
 
-def test_every_parameter_is_trained_and_a_matrix_where_it_says_so(
-    backend: Backend, recipe: Config
-) -> None:
+def test_every_parameter_is_trained(backend: Backend, recipe: Config) -> None:
     model = build(backend, recipe).train()
     model(*stream()).backward()
     parameters = list(model.parameters())
@@ -138,9 +130,7 @@ def test_every_parameter_is_trained_and_a_matrix_where_it_says_so(
             assert bool(parameter.grad.any())
 
 
-def test_the_same_seed_is_the_same_model_and_another_is_not(
-    backend: Backend, recipe: Config
-) -> None:
+def test_only_the_same_seed_is_the_same_model(backend: Backend, recipe: Config) -> None:
     first, again, other = (likelihoods(build(backend, recipe, s), *stream()) for s in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

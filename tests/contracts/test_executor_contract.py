@@ -144,9 +144,7 @@ def test_points_come_once_in_order_and_all_of_them(executor: Executor, trial_dir
     assert job.result().result.steps == 20
 
 
-def test_a_failure_is_a_result_and_what_goes_in_and_out_are_values(
-    executor: Executor, trial_dir: Path
-) -> None:
+def test_a_failure_is_a_result_and_all_are_values(executor: Executor, trial_dir: Path) -> None:
     """On a cluster they cross to another machine."""
     spec = pickle.loads(pickle.dumps(trial_spec()))
     job = executor.submit(spec, hostile.arm(trial_dir, hostile.exit_with, code=3))
@@ -189,9 +187,7 @@ def test_who_waits_is_woken_once_when_it_ends(executor: Executor, trial_dir: Pat
     assert told == ["while it ran", "after it"]
 
 
-def test_one_of_several_is_cancelled_and_wakes_who_waits(
-    executor: Executor, tmp_path: Path
-) -> None:
+def test_a_cancelled_one_of_several_wakes_who_waits(executor: Executor, tmp_path: Path) -> None:
     told: list[int] = []
     first = submit(executor, tmp_path / "first", hostile.hold)
     others = [submit(executor, tmp_path / str(n), hostile.nap, s=60) for n in range(2)]
@@ -257,9 +253,7 @@ def test_closing_cancels_and_leaves_nothing(fresh: Executor, tmp_path: Path) -> 
         submit(fresh, tmp_path / "late", hostile.nap, s=0)
 
 
-def test_what_is_submitted_while_it_closes_ends_or_is_refused(
-    fresh: Executor, tmp_path: Path
-) -> None:
+def test_what_is_submitted_during_close_ends_or_is_refused(fresh: Executor, tmp_path: Path) -> None:
     jobs: list[Job] = []
     refusals: list[Exception] = []
 

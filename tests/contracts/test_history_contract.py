@@ -100,9 +100,7 @@ def test_grown_row_by_row_and_rebuilt_it_is_the_same(where: Address, journal: Pa
 
 
 @pytest.mark.parametrize("missed", [0, 1, 20])
-def test_rows_that_a_kill_kept_from_it_are_added(
-    where: Address, journal: Path, missed: int
-) -> None:
+def test_rows_missed_by_a_kill_are_added(where: Address, journal: Path, missed: int) -> None:
     rows = list(Simulator(3).rows(25))
     write_journal(journal, iter(rows[:-missed] if missed else ()))
     index(journal, where)
@@ -160,9 +158,7 @@ def test_foreign_long_and_unspeakable_text(where: Address, journal: Path) -> Non
     check_whole(journal, where)
 
 
-def test_reindex_refuses_a_running_campaign_and_a_damaged_journal(
-    where: Address, journal: Path
-) -> None:
+def test_reindex_refuses_a_running_or_damaged_campaign(where: Address, journal: Path) -> None:
     write_journal(journal, Simulator(13).rows(10))
     index(journal, where)
     before = dump(where)
@@ -188,9 +184,7 @@ def test_reindex_refuses_a_running_campaign_and_a_damaged_journal(
     ],
     ids=str,
 )
-def test_a_place_that_cannot_be_used_is_one_sentence_without_the_password(
-    address: Address, journal: Path
-) -> None:
+def test_a_place_that_cannot_be_used_hides_the_password(address: Address, journal: Path) -> None:
     write_journal(journal, Simulator(6).rows(3))
     (journal.parent / "folder").mkdir()
     where = journal.parent / address if isinstance(address, Path) else address

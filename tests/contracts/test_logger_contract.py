@@ -140,9 +140,7 @@ def run(tracker: str, directory: Path, events: Iterator[RunEvent], where: str = 
     return logger
 
 
-def test_numbers_arrive_and_a_resumed_loop_goes_on_in_the_same_place(
-    tracker: str, tmp_path: Path
-) -> None:
+def test_numbers_arrive_and_a_resumed_loop_appends_to_them(tracker: str, tmp_path: Path) -> None:
     assert run(tracker, tmp_path, night()).trouble is None
     found = NUMBERS[tracker](tmp_path)
     assert {("loss", 5.0, 1), ("loss", 4.0, 2), ("loss", 3.0, 3)} <= found

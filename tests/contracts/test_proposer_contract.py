@@ -67,9 +67,7 @@ def state(memory: Memory) -> object:
     return (memory.reference, memory.iter, evidence.iterations, scores)
 
 
-def test_an_offer_follows_from_the_memory_alone_and_passes_the_rails(
-    make: Callable[[], Proposer], memory: Memory
-) -> None:
+def test_an_offer_follows_from_the_memory(make: Callable[[], Proposer], memory: Memory) -> None:
     before = state(memory)
     proposer = make()
     offer = proposer.propose(memory)

@@ -79,9 +79,7 @@ ASK = (
 )
 
 
-def test_an_image_whose_torch_is_in_a_virtual_environment_is_built(
-    engine: Engine, image: str
-) -> None:
+def test_an_image_with_torch_in_an_environment_is_built(engine: Engine, image: str) -> None:
     assert in_image(engine, image, ASK) == f"1000 /opt/venv {version('torch')}"
 
 
@@ -285,8 +283,6 @@ def test_stop_ends_on_a_whole_row(night: Night) -> None:
 # --- another base -------------------------------------------------------------------------------
 
 
-def test_an_image_whose_python_is_managed_by_its_distribution_is_built(
-    engine: Engine, bases: dict[str, str]
-) -> None:
+def test_an_image_with_a_managed_python_is_built(engine: Engine, bases: dict[str, str]) -> None:
     engine.build(ROOT, "localhost/on-system", bases["system"])
     assert in_image(engine, "localhost/on-system", ASK) == f"1000 /usr {version('torch')}"

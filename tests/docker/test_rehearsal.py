@@ -82,9 +82,7 @@ class Rehearsal:
         return done.stdout + done.stderr
 
 
-def test_doctor_loop_and_serve_in_an_image_like_nvidias(
-    engine: Engine, image: str, tmp_path: Path
-) -> None:
+def test_commands_work_in_an_image_like_nvidias(engine: Engine, image: str, tmp_path: Path) -> None:
     del image
     with OpenAIServer([says(PROPOSAL)]) as server:
         run = Rehearsal(engine, server.url)

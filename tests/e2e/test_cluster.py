@@ -21,9 +21,7 @@ def on(cluster: LocalCluster, *more: str) -> list[str]:
     return [f"--executor=ray:{cluster.address}", "--lanes=2", "--threads=1", *more]
 
 
-def test_the_doctor_knows_each_node_and_trials_there_are_the_same_to_the_bit(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_the_doctor_and_trials_know_each_node(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     # The current directory may be a person's checkout: its code is not ours and must not run
     # unconfined.
@@ -90,9 +88,7 @@ def done(toy: Toy) -> int:
     return len(toy.iterations())
 
 
-def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_is_back(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_lost_node_is_used_again_when_it_is_back(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     with killed_after(toy.start(MANY, *on(cluster))) as running:
         reached(toy, 2, running)
@@ -111,9 +107,7 @@ def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_i
     check_campaign_complete(toy, done(toy))
 
 
-def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_lost_head_ends_a_session_that_resumes(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     toy.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "10"
     with killed_after(toy.start(MANY, *on(cluster))) as running:

@@ -33,9 +33,7 @@ CALLED = (
 )
 
 
-def test_a_function_of_a_script_trains_on_nodes_and_scores_as_by_hand(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_function_on_nodes_scores_as_by_hand(cluster: LocalCluster, tmp_path: Path) -> None:
     own = Own(tmp_path)
     script(own.checkout, CALLED)
     # What is too much to send is refused before anything is made, unless the menu reads it there.
@@ -106,9 +104,7 @@ print("ATTACKED", os.getcwd())
 """
 
 
-def test_a_script_that_writes_elsewhere_on_its_node_fails_to(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_script_cannot_write_elsewhere_on_its_node(cluster: LocalCluster, tmp_path: Path) -> None:
     own = Own(tmp_path)
     scripts = cluster.data_dir / "node" / "scripts"
     other = scripts / "other"

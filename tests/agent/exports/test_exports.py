@@ -65,9 +65,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_study_has_a_trial_per_config_with_the_menus_values(
-    subject: Path, tmp_path: Path
-) -> None:
+def test_a_study_has_a_trial_per_config_with_its_values(subject: Path, tmp_path: Path) -> None:
     exported = export_optuna(subject, str(tmp_path / "o.sqlite"))
     evidence = Evidence(read_rows(subject / JOURNAL_FILE))
     assert exported.count == len(evidence.configs)
@@ -132,9 +130,7 @@ def test_mlflow_has_a_run_per_trial_with_its_curve(
 
 
 @pytest.mark.parametrize("scheme", ["http", "postgresql"])
-def test_a_tracking_server_that_is_away_is_one_sentence_without_the_password(
-    scheme: str, tmp_path: Path
-) -> None:
+def test_an_absent_tracking_server_hides_the_password(scheme: str, tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     night = own(tmp_path / "night", rows_of(1))
     with pytest.raises(FormatError) as raised:

@@ -34,9 +34,7 @@ EXPORTS = {"csv": export_csv, "optuna": export_optuna, "mlflow": to_mlflow}
 
 @pytest.mark.parametrize("name", EXPORTS)
 @pytest.mark.parametrize("place", ["a folder", "/dev/null"])
-def test_what_is_no_file_is_left_as_it_is(
-    subject: Path, tmp_path: Path, name: str, place: str
-) -> None:
+def test_what_is_no_file_is_untouched(subject: Path, tmp_path: Path, name: str, place: str) -> None:
     (tmp_path / "a folder").mkdir()
     with pytest.raises(FormatError):
         EXPORTS[name](subject, str(tmp_path / place))
@@ -45,9 +43,7 @@ def test_what_is_no_file_is_left_as_it_is(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["optuna", "mlflow"])
-def test_another_programs_database_is_one_sentence(
-    subject: Path, tmp_path: Path, first: str
-) -> None:
+def test_another_programs_database_is_refused(subject: Path, tmp_path: Path, first: str) -> None:
     where = str(tmp_path / "one.sqlite")
     then = "mlflow" if first == "optuna" else "optuna"
     EXPORTS[first](subject, where)

@@ -58,9 +58,7 @@ def broken_opener() -> RunLogger:
         (lambda: Fake(on_log=raises(SettingsError("no key"))), "(no key)"),
     ],
 )
-def test_one_that_raises_is_given_up_with_what_it_said(
-    opener: Callable[[], RunLogger], said: str
-) -> None:
+def test_one_that_raises_is_given_up_and_quoted(opener: Callable[[], RunLogger], said: str) -> None:
     logger = BackgroundLogger("x", opener)
     for _ in range(1000):
         logger.log(ROW)

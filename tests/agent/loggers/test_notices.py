@@ -54,7 +54,7 @@ class Mailbox:
         return "250 OK"
 
 
-def test_a_notice_reaches_a_web_hook_and_a_mailbox_and_a_dead_service_is_named(
+def test_a_notice_arrives_and_a_dead_service_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mailbox = Mailbox()
@@ -90,9 +90,7 @@ def test_an_address_of_no_service_is_refused_without_its_text() -> None:
 
 
 @pytest.mark.slow
-def test_the_loop_sends_its_end_its_keeps_and_its_trouble_and_writes_no_address(
-    tmp_path: Path,
-) -> None:
+def test_the_loop_sends_its_end_keeps_and_trouble_and_no_address(tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     assert toy.loop(0).returncode == 0
     better = Proposal(changes={"lr": 0.02, "beta2": 0.98}, reason="")

@@ -149,9 +149,7 @@ def arithmetic(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     x=st.integers(-50, 50),
     y=st.floats(-50, 50),
 )
-def test_arithmetic_agrees_with_python_wherever_it_has_a_value(
-    source: str, x: int, y: float
-) -> None:
+def test_arithmetic_agrees_with_python_where_it_has_a_value(source: str, x: int, y: float) -> None:
     try:
         held = Expression.parse(f"{source} > x", NAMES).holds({"x": x, "y": y})
     except ExpressionError:

@@ -237,9 +237,7 @@ def test_a_bad_menu_is_refused_in_one_sentence(old: str, new: str, seen: str) ->
         MENU.replace("high = 256\nstep = 32", f"high = {64 + 32 * 2**60}\nstep = 32"),
     ],
 )
-def test_a_menu_without_tables_or_one_that_would_take_for_ever_is_refused_at_once(
-    text: str,
-) -> None:
+def test_a_menu_without_tables_or_of_endless_work_is_refused_at_once(text: str) -> None:
     assert len(refusal(text if "name =" in text else f'name = "x"\n{text}')) < 400
 
 

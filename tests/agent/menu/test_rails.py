@@ -176,9 +176,7 @@ REFUSED = {
     ("rail", "changes", "seen"),
     [(rail, changes, seen) for rail, rows in REFUSED.items() for changes, seen in rows],
 )
-def test_changes_are_refused_by_the_rail_that_they_break(
-    rail: str, changes: str, seen: str
-) -> None:
+def test_changes_are_refused_by_the_rail_they_break(rail: str, changes: str, seen: str) -> None:
     checked = refused_by(rail, f'{{"changes": {changes}, "reason": "x"}}', seen)
     if checked.proposal is not None:
         assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
@@ -282,9 +280,7 @@ def test_what_is_restated_is_the_references_and_not_the_menus_default() -> None:
         ("tie_embeddings", "False", False),
     ],
 )
-def test_a_value_is_taken_as_its_knobs_type_where_nothing_is_lost(
-    knob: str, said: object, value: Scalar
-) -> None:
+def test_a_value_is_read_as_its_knobs_type(knob: str, said: object, value: Scalar) -> None:
     proposal = check(reply({knob: said})).proposal
     assert proposal is not None
     taken = (proposal.changes | proposal.restated)[knob]
@@ -383,7 +379,5 @@ def test_no_reply_raises_and_what_is_allowed_is_inside_the_menu(raw: str) -> Non
 
 
 @given(document=VALID)
-def test_what_the_menu_draws_is_refused_only_by_cross_or_novelty(
-    document: dict[str, object],
-) -> None:
+def test_what_the_menu_draws_breaks_only_cross_or_novelty(document: dict[str, object]) -> None:
     assert check(json.dumps(document)).verdict.rail in (None, "cross", "novelty")

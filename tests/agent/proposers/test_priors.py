@@ -84,9 +84,7 @@ def test_a_gain_that_this_menu_cannot_say_is_not_given_to_what_it_can(tmp_path: 
     assert len(prior.findings) == 6
 
 
-def test_values_outside_this_menu_that_nothing_changed_are_dropped_and_counted(
-    tmp_path: Path,
-) -> None:
+def test_unchanged_values_outside_this_menu_are_dropped_and_counted(tmp_path: Path) -> None:
     """The prior's baseline has 24 layers and d_ff 4096, more than the toy menu allows."""
     lines = [HEADER, *(evaluated(i, "lr", 1e-3, 10.5 + 0.1 * i) for i in (1, 2))]
     (prior,) = read_priors([write_jsonl(tmp_path / "t.jsonl", lines)], TOY, tmp_path / "campaign")

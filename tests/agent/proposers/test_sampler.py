@@ -67,9 +67,7 @@ def test_chance_rules_until_enough_is_measured() -> None:
     assert "drawn uniformly" in reason(sampler, memory_of(30, failing=1))
 
 
-def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_its_arithmetic_uses_one_thread_and_resets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def threads() -> list[int]:
         return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
 
@@ -89,9 +87,7 @@ def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [2, 7, len(MENU.knobs)])
-def test_near_and_far_edits_change_no_more_knobs_than_allowed_and_all_of_them_some_time(
-    most: int,
-) -> None:
+def test_near_and_far_edits_reach_every_knob_within_the_limit(most: int) -> None:
     sampler = SamplerProposer(Rails(MENU, budget=Budget(), max_changes=most))
     memory = replace(memory_of(40), max_changes=most)
     found = [changes(sampler, replace(memory, iter=n)) for n in range(41, 161)]
@@ -139,9 +135,7 @@ def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
 
 
 @pytest.mark.parametrize(("moves", "above"), [(True, 0.2), (False, -0.2)])
-def test_what_came_later_is_held_against_what_was_the_reference_by_then(
-    moves: bool, above: float
-) -> None:
+def test_a_later_config_is_compared_with_its_own_reference(moves: bool, above: float) -> None:
     """Results are compared with the last kept config, or with the baseline if races are."""
     memory = fresh_memory()
     start = memory.evidence.configs[MENU.baseline.config_hash].mean

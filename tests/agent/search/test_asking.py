@@ -41,9 +41,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("error", [None, ProposerError("exhausted"), ValueError("a bug")])
-def test_in_a_thread_nobody_waits_and_the_answer_or_error_is_taken_once(
-    error: Exception | None,
-) -> None:
+def test_an_answer_or_error_of_a_thread_is_taken_once(error: Exception | None) -> None:
     woken = threading.Event()
     asking, slow = Asker(woken.set), Slow(error)
     asking.ask(slow, RAILS, fresh_memory())
@@ -71,9 +69,7 @@ def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None
     assert answer.checked.verdict.rail == "novelty"
 
 
-def test_on_one_lane_a_model_thinks_while_a_trial_runs_and_the_trial_does_not_wait(
-    tmp_path: Path,
-) -> None:
+def test_on_one_lane_a_model_thinks_while_a_trial_runs(tmp_path: Path) -> None:
     def iterations() -> list[dict[str, Any]]:
         return [row for row in written(tmp_path) if row["kind"] == "iteration"]
 

@@ -178,9 +178,7 @@ def test_more_configs_add_to_those_there(tmp_path: Path) -> None:
     assert len(first.specs) / 10 == len(second.specs) / 4
 
 
-def test_a_campaign_that_averages_and_cools_down_is_held_against_one_that_does_not(
-    tmp_path: Path,
-) -> None:
+def test_averaging_and_cooldown_are_compared_with_their_absence(tmp_path: Path) -> None:
     own = {"average": Averaging(form="ema", steps=20), "cooldown_steps": 10}
     calibration = calibrated(tmp_path, World(), **own)
     assert calibration.own.name == "60 steps of 1000, cooldown 10, ema:20"
@@ -227,9 +225,7 @@ def coarse(menu: ProxyMenu) -> AnyConfig:
     return gpt(menu.baseline).model_copy(update=batch)
 
 
-def test_a_config_of_fewer_steps_than_the_cooldown_cools_down_over_all_of_them(
-    tmp_path: Path,
-) -> None:
+def test_a_config_shorter_than_the_cooldown_cools_down_all_along(tmp_path: Path) -> None:
     budget = f"{24 * gpt(load_menu('cpu-tiny').baseline).tokens_per_step} tokens"
     with campaign(tmp_path, budget=budget, cooldown_steps=20) as opened:
         assert opened.trial_spec(opened.menu.baseline, 1).cooldown_steps == 20

@@ -50,9 +50,7 @@ def runs(plan: Plan) -> list[CalibrationRow]:
 @pytest.mark.parametrize(
     ("lanes", "breaks"), [(2, ()), pytest.param(16, (60,), marks=pytest.mark.slow)]
 )
-def test_lanes_change_nothing_that_is_concluded(
-    lanes: int, breaks: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_lanes_change_no_conclusion(lanes: int, breaks: tuple[int, ...], tmp_path: Path) -> None:
     world = World(breaks=breaks)
     configs = 16 if breaks else 8
     with campaign(tmp_path / "one") as opened:

@@ -73,9 +73,7 @@ def begun(directory: Path, **chosen: object) -> Path:
 
 
 @pytest.mark.parametrize("asked", [{"lanes": 2}, {"threads": 1}, {"lanes": 8, "threads": 3}])
-def test_a_budget_by_the_clock_goes_on_with_the_cores_it_was_begun_with(
-    asked: dict[str, int], tmp_path: Path
-) -> None:
+def test_a_budget_by_the_clock_keeps_its_cores(asked: dict[str, int], tmp_path: Path) -> None:
     begun(tmp_path, budget="30 seconds", lanes=4)
     row = campaign_row().model_copy(update={"budget": Budget.parse("30 seconds")})
     first = next(iter(asked))

@@ -62,9 +62,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_each_of_200_proposals_of_ten_processes_is_taken_once_across_50_kills(
-    tmp_path: Path,
-) -> None:
+def test_each_proposal_of_ten_processes_is_taken_once_across_50_kills(tmp_path: Path) -> None:
     work(tmp_path, Goal(iterations=1), baseline_seeds=2)
     campaign = tmp_path / "campaign"
 
@@ -104,9 +102,7 @@ def test_each_of_200_proposals_of_ten_processes_is_taken_once_across_50_kills(
     assert queued_in(campaign) == []
 
 
-def test_a_withdrawn_or_damaged_proposal_is_not_taken_and_a_refused_one_has_a_row(
-    tmp_path: Path,
-) -> None:
+def test_only_what_is_queued_and_legible_is_taken_and_a_refusal_has_a_row(tmp_path: Path) -> None:
     work(tmp_path, Goal(iterations=1), baseline_seeds=2)
     campaign = tmp_path / "campaign"
     first = add(campaign, proposal(1), "ada")

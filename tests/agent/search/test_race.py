@@ -127,9 +127,7 @@ def point(loss: float) -> CurvePoint:
     ("ours", "runs", "says"),
     [(5.25, 1, "no effect: the same curve"), (5.2500001, 2, "not better"), (None, 2, "not better")],
 )
-def test_a_change_without_effect_ends_after_one_run(
-    ours: float | None, runs: int, says: str
-) -> None:
+def test_a_change_without_effect_is_run_once(ours: float | None, runs: int, says: str) -> None:
     rows = [campaign_row(), *(baseline_row(n + 1, 4.2, n) for n in range(4))]
     evidence = Evidence(rows)
     runner = Scored(lambda of, seed: ok(4.2))

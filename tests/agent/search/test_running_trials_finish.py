@@ -34,9 +34,7 @@ FAILURES: dict[str, tuple[type, str, Callable[[Any], bool]]] = {
 
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("what", FAILURES)
-def test_what_fails_beside_running_trials_ends_none_and_is_raised_then(
-    what: str, lanes: int, tmp_path: Path
-) -> None:
+def test_a_failure_ends_no_trial_and_is_raised(what: str, lanes: int, tmp_path: Path) -> None:
     assessments.clear()
     owner, method, fails = FAILURES[what]
     original = getattr(owner, method)

@@ -252,9 +252,7 @@ def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Pa
     assert not cut_short(tmp_path)
 
 
-def test_a_pause_holds_every_lane_before_its_next_iteration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_lets_iterations_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.search.scribe.PAUSE_POLL_S", 0.05)
     pause = tmp_path / "campaign" / "pause"
     flying: list[int] = []

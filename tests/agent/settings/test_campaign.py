@@ -98,9 +98,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return no_corpus(tmp_path)
 
 
-def test_what_an_older_version_wrote_is_read_and_written_under_present_names(
-    directory: Path,
-) -> None:
+def test_an_older_file_is_read_and_written_under_present_names(directory: Path) -> None:
     written = CampaignSettings.from_toml(directory / "campaign.toml").to_toml().splitlines()
     present = TOML.replace("first_drop", "early_stopping_threshold").splitlines()
     before = [line for line in present if not line.startswith("llm_warmup")]
@@ -154,9 +152,7 @@ def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("most", [None, 3])
-def test_a_lost_campaign_toml_takes_no_limit_on_changes_with_it(
-    most: int | None, tmp_path: Path
-) -> None:
+def test_a_lost_campaign_toml_keeps_the_limit_on_changes(most: int | None, tmp_path: Path) -> None:
     menu = load_menu("cpu-tiny")
     begun = new_settings(menu, "cpu-tiny", {} if most is None else {"max_changes": most})
     row = first_row(begun, menu, campaign_row().corpus, None, train_tokens=None, sandbox="none")
@@ -172,9 +168,7 @@ def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("name", EvaluationProtocol.model_fields)
-def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
-    name: str, tmp_path: Path, corpus: Corpus
-) -> None:
+def test_the_first_row_keeps_the_evaluation(name: str, tmp_path: Path, corpus: Corpus) -> None:
     menu = load_menu("cpu-tiny")
     begun = new_settings(menu, "cpu-tiny", {})
     with Campaign(tmp_path / "c", begun, menu, corpus, sandbox="none") as campaign:
@@ -186,9 +180,7 @@ def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
         Campaign(tmp_path / "c", other, menu, corpus, sandbox="none")
 
 
-def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(
-    tmp_path: Path, corpus: Corpus
-) -> None:
+def test_half_written_files_of_a_kill_go_when_it_is_opened(tmp_path: Path, corpus: Corpus) -> None:
     directory = tmp_path / "c"
     directory.mkdir()
     (directory / "in_flight").mkdir()

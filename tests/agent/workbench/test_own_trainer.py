@@ -36,9 +36,7 @@ def checkout(tmp_path: Path) -> Path:
     return script(tmp_path / "checkout", "lr = 1.0")
 
 
-def test_what_is_not_there_or_holds_the_home_is_refused(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_absent_or_home_is_refused(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for missing in (table("", program="pyhton"), table('reads = ["nothing"]')):
         with pytest.raises(SpecError):
             command_of(missing, checkout)
@@ -82,9 +80,7 @@ def test_steps_in_a_file_of_values_are_believed_only_where_the_menu_says_them() 
     assert str(said.campaign.budget) == "60 steps"
 
 
-def test_a_directory_that_trials_could_not_be_given_is_refused_at_the_start(
-    checkout: Path, tmp_path: Path
-) -> None:
+def test_a_directory_that_trials_cannot_have_is_refused(checkout: Path, tmp_path: Path) -> None:
     menu = checkout / "own.toml"
     menu.write_text(MENU.format(program="{python}", script="train.py", more='reads = [".."]'))
     with pytest.raises(MenuError):

@@ -16,9 +16,7 @@ def test_a_directory_without_a_campaign_is_refused(tmp_path: Path) -> None:
         autoresearch.open_campaign(tmp_path)
 
 
-def test_the_campaign_written_last_is_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_campaign_written_last_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for age_s, name in enumerate(("newest", "older", "oldest")):
         journal = tmp_path / "runs" / name / JOURNAL_FILE

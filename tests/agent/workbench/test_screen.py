@@ -28,9 +28,7 @@ from trajectory.ranking import top
 @pytest.mark.parametrize(
     ("lanes", "trial_gib", "warns"), [(1, 100.0, 0), (4, None, 0), (4, 6.0, 0), (4, 8.0, 1)]
 )
-def test_lanes_without_memory_for_all_are_told(
-    lanes: int, trial_gib: float | None, warns: bool
-) -> None:
+def test_lanes_short_of_memory_are_told(lanes: int, trial_gib: float | None, warns: bool) -> None:
     assert bool(crowding(lanes, trial_gib, shared_gib=24.0)) == warns
 
 

@@ -124,9 +124,7 @@ def published_menu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_each_kind_is_allowed_or_refused_by_the_rail_it_was_published_for(
-    published_menu: Path,
-) -> None:
+def test_each_published_kind_is_allowed_or_refused_by_its_rail(published_menu: Path) -> None:
     stdin = "".join(json.dumps(raw) + "\n" for raw, _ in CASES)
     options = ["--menu", str(published_menu), "--json"]
     done = CliRunner().invoke(app, options, stdin)

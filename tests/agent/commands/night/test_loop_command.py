@@ -36,9 +36,7 @@ def story(toy: SimulatedToy) -> list[object]:
     return [(row["proposal"], row["config_hash"], row["decision"]) for row in toy.iterations()]
 
 
-def test_stopped_and_resumed_from_the_journal_alone_it_is_the_same_search(
-    toy: SimulatedToy, tmp_path: Path
-) -> None:
+def test_a_journal_alone_resumes_the_same_search(toy: SimulatedToy, tmp_path: Path) -> None:
     whole = SimulatedToy(tmp_path / "whole")
     assert whole.loop(4, "--set=z_keep=2.5").returncode == 0
     assert toy.loop(2, "--set=z_keep=2.5").returncode == 0

@@ -287,9 +287,7 @@ def test_a_script_that_scores_before_its_last_step_only_keeps_its_length(
 
 
 @pytest.mark.parametrize(("every", "steps"), [("500", 501), ("20", 60), ("500 == 0 or last", 60)])
-def test_a_trial_lasts_until_the_script_prints_its_score(
-    tmp_path: Path, every: str, steps: int
-) -> None:
+def test_a_trial_lasts_until_the_score_is_printed(tmp_path: Path, every: str, steps: int) -> None:
     menu, *_ = draft_of(
         tmp_path,
         "max_steps = 5000\nlr = 1e-3\nlast = False\nfor step in range(max_steps):\n"
@@ -441,9 +439,7 @@ def test_a_script_of_a_package_is_started_as_its_module(
         _HEAD + _LR + 'p.add_argument("--width", type=int, default=1e3)\n' + _TAIL,
     ],
 )
-def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_whole_float_is_an_integer_also_in_dataclasses(tmp_path: Path, text: str) -> None:
     fields = "from dataclasses import dataclass\n@dataclass\nclass A:\n    width: int = 1e3\n"
     written(tmp_path, fields, "config.py")
     menu, *_ = draft_of(tmp_path, text)

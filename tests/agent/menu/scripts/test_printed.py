@@ -180,9 +180,7 @@ def test_a_script_that_says_no_score() -> None:
         ('print(f"val loss {val_loss:.{n}f}, {val_loss:.3e}")', None),
     ],
 )
-def test_the_decimals_of_a_score_are_those_of_its_own_format(
-    line: str, decimals: int | None
-) -> None:
+def test_the_decimals_of_a_score_are_those_of_its_format(line: str, decimals: int | None) -> None:
     found = score_printed(ast.parse(line))
     assert found is not None
     assert found.decimals == decimals

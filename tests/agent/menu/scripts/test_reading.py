@@ -170,9 +170,7 @@ class Args:
         ("pyrallis.parse(config_class=Args)", "--learning_rate={learning_rate}", "--norm={norm}"),
     ],
 )
-def test_a_dataclass_on_the_command_line(
-    tmp_path: Path, call: str, argument: str, truth: str
-) -> None:
+def test_dataclasses_as_options(tmp_path: Path, call: str, argument: str, truth: str) -> None:
     assert shown(options(tmp_path, f"{DATACLASS}args = {call}\n")) == {
         "learning_rate": (1.0, argument, "the learning rate"),
         "norm": (True, truth),

@@ -29,9 +29,7 @@ GUARD = "\nif __name__ == '__main__':\n    main()\n"
         ("def main(): ...\nmain()", None),
     ],
 )
-def test_a_function_is_named_if_the_guard_does_nothing_but_call_it(
-    text: str, name: str | None
-) -> None:
+def test_a_function_is_named_if_the_guard_only_calls_it(text: str, name: str | None) -> None:
     assert entry_function(script_tree(text)) == name
 
 
@@ -68,9 +66,7 @@ def test_a_draft_calls_the_function_of_the_script(
     assert table.command[0] == ("{python}" if main else "python")
 
 
-def test_a_script_of_another_python_is_started_as_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_python_runs_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

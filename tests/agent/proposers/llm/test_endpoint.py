@@ -42,9 +42,7 @@ def test_the_request_holds_the_chat_the_schema_a_cap_and_the_key() -> None:
 
 
 @pytest.mark.parametrize("model", [None, ""])
-def test_a_model_that_is_not_named_is_the_first_of_ten_thousand_asked_for_once(
-    model: str | None,
-) -> None:
+def test_an_unnamed_model_is_the_first_of_ten_thousand(model: str | None) -> None:
     models = [f"model-{number}" for number in range(10_000)]
     with OpenAIServer([says(ANSWER)], models=models, tells={"max_model_len": 4096}) as server:
         endpoint = endpoint_at(server, model=model)
@@ -61,9 +59,7 @@ def test_a_listed_model_that_echoes_the_key_or_cannot_chat_is_left_out(first: st
 
 
 @pytest.mark.parametrize("models", [(), ("nomic-embed-text", "my-reranker")])
-def test_a_server_without_a_model_for_chat_is_an_error_that_names_the_setting(
-    models: tuple[str, ...],
-) -> None:
+def test_a_server_without_a_model_for_chat_names_the_setting(models: tuple[str, ...]) -> None:
     with (
         OpenAIServer([says(ANSWER)], models=models) as server,
         pytest.raises(EndpointError, match="AUTORESEARCH_LLM_MODEL") as raised,
@@ -107,9 +103,7 @@ def test_what_may_pass_is_tried_again(fault: Turn) -> None:
 @pytest.mark.parametrize(
     ("header", "own_s", "least_s"), [("0.3", 0.0, 0.3), ("-1", 0.2, 0.2), ("nan", 0.2, 0.2)]
 )
-def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
-    header: str, own_s: float, least_s: float
-) -> None:
+def test_the_longer_of_the_two_waits_counts(header: str, own_s: float, least_s: float) -> None:
     patience = Patience(timeout_s=60, deadline_s=60, wait=lambda _: own_s)
     with OpenAIServer([refuses(429, Retry_After=header), says(ANSWER)]) as server:
         endpoint = endpoint_at(server, model="tiny", patience=patience)
@@ -175,9 +169,7 @@ def test_an_answer_without_text_says_why_and_is_not_tried_again(turn: Turn, quot
 
 
 @pytest.mark.parametrize(("turn", "quoted", "text"), NO_REPLIES)
-def test_a_reply_that_is_no_answer_says_why_in_each_mode_and_nothing_of_the_modes(
-    turn: Turn, quoted: str, text: str
-) -> None:
+def test_a_reply_without_answer_says_why_in_each_mode(turn: Turn, quoted: str, text: str) -> None:
     with OpenAIServer([turn]) as server:
         endpoint = endpoint_at(server)
         reply = endpoint.ask(CHAT, SCHEMA)
@@ -219,9 +211,7 @@ def test_the_key_is_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) -> None
         assert KEY not in text
 
 
-def test_credentials_in_the_url_are_sent_and_not_shown(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_credentials_in_the_url_are_sent_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with OpenAIServer([says(ANSWER), refuses(500)]) as server:
         url = server.url.replace("http://", "http://me:hunter22@")
@@ -277,9 +267,7 @@ def test_the_context_is_what_the_list_of_models_says(tells: Any, context: int | 
 
 
 @pytest.mark.parametrize(("models", "context"), [(("one",), 4096), (("one", "two"), None)])
-def test_the_only_model_is_meant_whatever_it_is_called(
-    models: tuple[str, ...], context: int | None
-) -> None:
+def test_the_only_model_is_meant_by_any_name(models: tuple[str, ...], context: int | None) -> None:
     with OpenAIServer([says(ANSWER)], models=models, tells={"max_model_len": 4096}) as server:
         assert endpoint_at(server, model="mine").context == context
 

@@ -74,9 +74,7 @@ def test_a_server_that_serves_no_question_says_nothing_of_its_modes(no_such_mode
 
 
 @pytest.mark.parametrize("refusal", [[refuses(400, "unsupported schema")], [BROKEN] * TRIES])
-def test_a_schema_that_the_server_cannot_compile_is_left_out_for_this_session(
-    refusal: list[Turn],
-) -> None:
+def test_a_schema_that_the_server_cannot_compile_is_left_out(refusal: list[Turn]) -> None:
     with OpenAIServer([says(ANSWER), *refusal, says(ANSWER)]) as server:
         endpoint = endpoint_at(server)
         modes = [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)]
@@ -106,9 +104,7 @@ class Llama(Gemma):
 
 @pytest.mark.parametrize("family", [Gemma, Llama])
 @pytest.mark.parametrize("rejects", [[], ["json_schema"]])
-def test_a_refused_system_role_is_merged_and_remembered(
-    family: type[Gemma], rejects: list[str]
-) -> None:
+def test_a_refused_system_role_stays_merged(family: type[Gemma], rejects: list[str]) -> None:
     with family([says(ANSWER)], rejects=rejects) as server:
         endpoint = endpoint_at(server)
         assert [endpoint.ask(CHAT, SCHEMA).text for _ in range(2)] == [ANSWER] * 2
@@ -184,9 +180,7 @@ def test_thinking_is_turned_off_where_the_server_allows_it(refused: str) -> None
 
 
 @pytest.mark.parametrize(("context", "most"), [(None, 4096), (2048, 2047)])
-def test_a_cut_reply_is_asked_for_again_as_long_as_there_is_room(
-    context: int | None, most: int
-) -> None:
+def test_a_cut_reply_is_requested_again_if_there_is_room(context: int | None, most: int) -> None:
     tells = {"max_model_len": context}
     with OpenAIServer([says('{"a": ', finish_reason="length")], tells=tells) as server:
         endpoint = endpoint_at(server)

@@ -106,9 +106,7 @@ def test_a_question_without_an_answer_takes_these_seconds_and_requests(
         assert {mode_of(body) for body in server.chats} == {"json_schema"}
 
 
-def test_silence_after_a_refusal_reports_the_refusal(
-    server: ScriptedServer, endpoint: Endpoint
-) -> None:
+def test_silence_after_a_refusal_reports_it(server: ScriptedServer, endpoint: Endpoint) -> None:
     server.script = [refuses(429), SILENCE]
     with pytest.raises(EndpointError, match="HTTP 429"):
         endpoint.ask(CHAT, SCHEMA)

@@ -59,9 +59,7 @@ def test_the_request_is_the_prompt_and_an_allowed_reply_is_offered_with_its_reco
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(None, 8), (2, 2), (5, 5)])
-def test_a_model_is_asked_for_eight_knobs_or_for_the_limit_that_was_chosen(
-    limit: int | None, asked: int
-) -> None:
+def test_a_model_is_asked_for_eight_knobs_or_a_chosen_limit(limit: int | None, asked: int) -> None:
     """Without a chosen limit, a campaign allows all knobs, but the model is asked for eight."""
     count = len(RAILS.menu.knobs)
     memory = replace(memory_of(20), max_changes=limit or count)

@@ -146,9 +146,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ("variable", "scheme"),
     [("HTTP_PROXY", "http"), ("ALL_PROXY", "socks5"), ("all_proxy", "socks")],
 )
-def test_loopback_bypasses_any_proxy(
-    no_proxies: pytest.MonkeyPatch, variable: str, scheme: str
-) -> None:
+def test_loopback_has_no_proxy(no_proxies: pytest.MonkeyPatch, variable: str, scheme: str) -> None:
     no_proxies.setenv(variable, f"{scheme}://127.0.0.1:{free_port()}")
     with OpenAIServer([says(ANSWER)]) as server:
         assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
@@ -175,18 +173,14 @@ def test_an_error_behind_a_proxy_names_the_proxy(no_proxies: pytest.MonkeyPatch)
         assert proxy.heads[0].startswith(b"POST http://models.example/v1/chat/completions ")
 
 
-def test_a_file_that_holds_no_certificates_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_of_no_certificate_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("none")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
     with pytest.raises(SettingsError, match="SSL_CERT_FILE"):
         Endpoint("https://127.0.0.1:1/v1", "tiny")
 
 
-def test_a_connection_that_comes_after_the_deadline_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_after_the_deadline_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     is_late, made = threading.Event(), list[socket.socket]()
     connect = socket.create_connection
 

@@ -35,9 +35,7 @@ def apart(name: str, one: Scalar, other: Scalar) -> float:
         ("batch_size", 4, 8, apart("batch_size", 16, 32)),
     ],
 )
-def test_distances_are_in_a_knobs_own_steps(
-    name: str, one: Scalar, other: Scalar, distance: float
-) -> None:
+def test_distances_are_in_own_steps(name: str, one: Scalar, other: Scalar, distance: float) -> None:
     assert apart(name, one, other) == pytest.approx(distance)
 
 

@@ -89,9 +89,7 @@ def test_a_named_model_is_no_proof_that_anybody_is_there() -> None:
         (says(PROPOSAL), {"max_model_len": 1024}, "1024"),
     ],
 )
-def test_an_endpoint_that_does_not_propose_is_noted(
-    turn: Turn, tells: dict[str, Any], found: str
-) -> None:
+def test_an_endpoint_that_fails_is_noted(turn: Turn, tells: dict[str, Any], found: str) -> None:
     with OpenAIServer([turn], tells=tells) as server:
         check = asked_of(server.url, llm_timeout_s=1)
     assert check.state == "note"
