@@ -13,8 +13,7 @@ from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import CurvePoint
 from trajectory.formats.mlflow_runs import write_trials
-from trajectory.formats.table import trials_table
-from trajectory.formats.table_files import write_csv, write_parquet
+from trajectory.formats.table import trials_table, write_csv, write_parquet
 from trajectory.formats.tracked import tracked_trials
 from trajectory.history.tables import hidden
 from trajectory.journal import read_records, read_rows

@@ -1,15 +1,23 @@
-"""Build one flat table of a campaign, for spreadsheets, data frames and databases.
+"""Build one flat table of a campaign, and write tables as CSV and Parquet.
 
 A line is a trial; an iteration that trained nothing has one line with empty trial columns. Every
-column has a description with its unit.
+column has a description with its unit; in Parquet it is metadata of the column's field.
+
+A spreadsheet runs a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return as
+a formula. Reasons hold arbitrary text from a model (OWASP, CSV Injection). So an apostrophe is put
+before every text of a CSV file that begins with one of those characters or with an apostrophe.
+Removing one apostrophe restores the text. Numbers are written unchanged.
 """
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal, TextIO, TypeAlias, get_args
 
+from autoresearch.errors import FormatError
 from trainer.spec import AnyConfig, CommandConfig, Config, TrialFailed
 from trajectory.rows import (
     BaselineRow,
@@ -197,3 +205,73 @@ def _trial_cells(trial: TrialRecord | None, results: Sequence[Column]) -> tuple[
         trial.wall_s,
         *(named.get(column.name) for column in results),
     )
+
+
+GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+
+
+def write_csv(table: Table, file: TextIO) -> int:
+    """Write a header and every line, and return the number of lines.
+
+    :param file: open with ``newline=""``.
+    """
+    writer = csv.writer(file)  # its line ends are those of RFC 4180, so it quotes both \r and \n
+    writer.writerow(column.name for column in table.columns)
+    written = 0
+    for line in table.lines:
+        writer.writerow(cell_text(cell) for cell in line)
+        written += 1
+    return written
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell's CSV text: empty for None, ``true`` or ``false``, and floats that
+    round-trip."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, str):
+        return f"'{cell}" if cell.startswith(GUARDED) else cell
+    return repr(cell)
+
+
+BATCH = 5000
+
+
+def write_parquet(table: Table, path: Path) -> int:
+    """Write every line, and return their number.
+
+    :raises FormatError: if pyarrow is not installed, or a number does not fit in 64 bits.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 (an extra)
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise FormatError(
+            "writing Parquet needs pyarrow; run: pip install 'autoresearch[parquet]'"
+        ) from error
+    types = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+    schema = pa.schema(
+        [
+            pa.field(column.name, types[column.kind], metadata={"description": column.says})
+            for column in table.columns
+        ]
+    )
+    lines = iter(table.lines)
+    written = 0
+    with pq.ParquetWriter(path, schema) as writer:
+        while batch := list(islice(lines, BATCH)):
+            columns = zip(*batch, strict=True)
+            try:
+                arrays = [
+                    pa.array(list(column), type=field.type)
+                    for column, field in zip(columns, schema, strict=True)
+                ]
+            except (OverflowError, pa.ArrowInvalid) as error:
+                raise FormatError(
+                    f"a number is too large for Parquet's 64 bits ({error}); export to csv or jsonl"
+                ) from error
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            written += len(batch)
+    return written

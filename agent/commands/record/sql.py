@@ -17,8 +17,7 @@ from autoresearch.errors import FormatError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.safe_text import plain
 from autoresearch.words import counted
-from trajectory.formats.table import Column, Table
-from trajectory.formats.table_files import write_csv
+from trajectory.formats.table import Column, Table, write_csv
 from trajectory.history.store import reindex as rebuild
 from trajectory.history.view_definitions import VIEWS
 from trajectory.history.views import EXAMPLE, Answer, Cell, open_views

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import FormatError
 from tests.support.rows import Simulator, iteration_row
-from trajectory.formats.table import Cell, Column, Table, trials_table
-from trajectory.formats.table_files import GUARDED, cell_text, write_csv, write_parquet
+from trajectory.formats.table import (
+    GUARDED,
+    Cell,
+    Column,
+    Table,
+    cell_text,
+    trials_table,
+    write_csv,
+    write_parquet,
+)
 from trajectory.rows import IterationRow, Row, trials_of
 
 
