@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from autoresearch.values import Scalar
-    from trajectory.live.access import Access
+    from trajectory.live.app import Access
     from trajectory.live.board import Board
     from trajectory.queue import Queued
 
@@ -57,7 +57,7 @@ def serve(
             "the live page needs FastAPI and uvicorn, which are not installed; install them with:"
             " pip install 'autoresearch[serve]'"
         )
-    from trajectory.live.access import is_loopback  # noqa: PLC0415
+    from trajectory.live.app import is_loopback  # noqa: PLC0415
     from trajectory.live.board import Board  # noqa: PLC0415
 
     access = access_of(needs_token=not is_loopback(host))
@@ -88,7 +88,7 @@ def access_of(*, needs_token: bool) -> Access:
 
     :raises SettingsError: if the token is missing or too short.
     """
-    from trajectory.live.access import MIN_TOKEN_CHARACTERS, Access  # noqa: PLC0415
+    from trajectory.live.app import MIN_TOKEN_CHARACTERS, Access  # noqa: PLC0415
 
     secret = read_environment().serve_token
     token = secret.get_secret_value().strip() if secret is not None else ""

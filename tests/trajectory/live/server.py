@@ -16,8 +16,7 @@ from playwright.sync_api import Page, expect
 from tests.support import reports
 from tests.support.campaigns import COMMAND
 from tests.support.rows import write_journal
-from trajectory.live.access import Access
-from trajectory.live.app import create_app
+from trajectory.live.app import Access, create_app
 from trajectory.live.board import Board
 from trajectory.rows import IterationRow, Row, dump_row
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajectory.live.access import COOKIE, Access, is_loopback
+from trajectory.live.app import COOKIE, Access, is_loopback
 
 TOKEN = "correct horse battery staple"
 
@@ -36,7 +36,7 @@ def test_a_session_outlives_the_server_and_not_the_token(monkeypatch: pytest.Mon
     assert not Access(TOKEN + "!").admits({}, {COOKIE: cookie})
     expires, _, signature = cookie.partition(".")
     assert not Access(TOKEN).admits({}, {COOKIE: f"{int(expires) + 1}.{signature}"})
-    monkeypatch.setattr("trajectory.live.access.time.time", lambda: float(expires) + 1)
+    monkeypatch.setattr("trajectory.live.app.time.time", lambda: float(expires) + 1)
     assert not Access(TOKEN).admits({}, {COOKIE: cookie})
 
 
