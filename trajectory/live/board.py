@@ -12,7 +12,7 @@ from pathlib import Path
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import JOURNAL_FILE, REPORT_PAGE, TELEMETRY_FILE
 from trajectory.live.follower import Follower
-from trajectory.live.telemetry import DeviceTail
+from trajectory.live.growing_files import DeviceTail
 
 DRAWING_S = 600.0
 """Timeout of a drawing in seconds. The page yields to trials, beside which 30 s become minutes."""

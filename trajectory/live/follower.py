@@ -28,7 +28,7 @@ from autoresearch.layout import (
 from trainer.spec import BPB, Measure
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, estimates
-from trajectory.live.trial import (
+from trajectory.live.growing_files import (
     RunningTrial,
     RunningTrials,
     read_until,

@@ -15,9 +15,8 @@ from trajectory import ranking
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
+from trajectory.live.growing_files import DeviceSample, RunningTrial
 from trajectory.live.metrics import metrics_text
-from trajectory.live.telemetry import DeviceSample
-from trajectory.live.trial import RunningTrial
 from trajectory.queue import Queued, queued_in, withdraw
 from trajectory.ranking import Ranked
 from trajectory.report.versus import compare_campaigns
