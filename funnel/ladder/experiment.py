@@ -15,8 +15,7 @@ from funnel.ladder.result import LadderResult, ladder_result, make_prediction, r
 from funnel.ladder.shapes import Pace
 from funnel.stress.long_runs import verdict_on, whole_schedule
 from trainer.spec import Budget, gpt
-from trajectory.ladder_plan import LadderPlanRow, LadderRun
-from trajectory.rows import LadderRow, Row, TrialRecord
+from trajectory.rows import LadderPlanRow, LadderRow, LadderRun, Row, TrialRecord
 
 
 @dataclass(kw_only=True)

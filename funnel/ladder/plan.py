@@ -28,8 +28,15 @@ from autoresearch.words import duration_text
 from funnel.ladder.shapes import Pace, departure, own_params, scaled
 from funnel.transfer.carry import carry
 from trainer.spec import Config, TrialOk, gpt
-from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
-from trajectory.rows import FinalistsRow, Row, StressRow
+from trajectory.rows import (
+    FinalistsRow,
+    LadderAsked,
+    LadderPlanRow,
+    LadderRun,
+    Recipe,
+    Row,
+    StressRow,
+)
 
 if TYPE_CHECKING:
     from agent.search.campaign import Campaign  # it loads the database, and `report` needs none

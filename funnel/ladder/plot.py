@@ -10,8 +10,8 @@ import numpy as np
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.points import LadderPoint, of_recipe
 from funnel.ladder.result import LadderResult
-from trajectory.ladder_plan import Recipe
 from trajectory.report.canvas import DISCARD, KEEP, MUTED, REFUSED, Ink, Picture, sheet
+from trajectory.rows import Recipe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,14 @@ from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.shapes import training_flops
 from trainer.spec import Config, CurvePoint, TrialFailed, gpt
-from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, Recipe
-from trajectory.rows import LadderRow, Row, StressOutcome
+from trajectory.rows import (
+    LadderPlanRow,
+    LadderPredictionRow,
+    LadderRow,
+    Recipe,
+    Row,
+    StressOutcome,
+)
 
 RunKey: TypeAlias = tuple[str, int, int]
 """The key of a run: config_hash, steps, seed. Two runs with the same key are the same run."""

@@ -11,7 +11,7 @@ from funnel.ladder.lead import Lead
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from trainer.spec import Config
-from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
+from trajectory.rows import LadderPlanRow, LadderPredictionRow
 
 SIGNIFICANCE = "95 %"
 

@@ -27,13 +27,14 @@ from funnel.ladder.points import (
 )
 from trainer.spec import Config, gpt
 from trajectory.journal import read_rows
-from trajectory.ladder_plan import (
+from trajectory.rows import (
+    CampaignRow,
     LadderPlanRow,
     LadderPredictionRow,
+    LadderRow,
     LadderRun,
     PredictedLoss,
 )
-from trajectory.rows import CampaignRow, LadderRow
 
 
 class Outcome(PredictedLoss):

@@ -18,8 +18,14 @@ from funnel.ladder.shapes import Pace, training_flops
 from tests.support.configs import config
 from tests.support.rows import ok
 from trainer.spec import TrialOk
-from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun
-from trajectory.rows import LadderRow, StressVerdict, TrialRecord
+from trajectory.rows import (
+    LadderAsked,
+    LadderPlanRow,
+    LadderRow,
+    LadderRun,
+    StressVerdict,
+    TrialRecord,
+)
 
 VOCAB = 1024
 NOW = "2026-01-05T22:00:00.000+00:00"

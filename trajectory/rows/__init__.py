@@ -1,14 +1,13 @@
 """Define the rows of trajectory.jsonl: every fact that a campaign records, as frozen types.
 
-Proposals and verdicts are in :mod:`trajectory.proposals`. The values of a ladder's plan, a
-confirmation and a calibration are in modules of their own.
+Proposals and verdicts are in :mod:`trajectory.proposals`. The values of a confirmation and a
+calibration are in modules of their own.
 """
 
 from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
 from trajectory.proposals import parse_safe
 from trajectory.rows.outside import (
     AttributionRow,
@@ -18,7 +17,13 @@ from trajectory.rows.outside import (
     ConfirmRow,
     Finalist,
     FinalistsRow,
+    LadderAsked,
+    LadderPlanRow,
+    LadderPredictionRow,
     LadderRow,
+    LadderRun,
+    PredictedLoss,
+    Recipe,
     RowOfOneRun,
     StressOutcome,
     StressPurpose,
@@ -52,9 +57,13 @@ __all__ = [
     "Finalist",
     "FinalistsRow",
     "IterationRow",
+    "LadderAsked",
     "LadderPlanRow",
     "LadderPredictionRow",
     "LadderRow",
+    "LadderRun",
+    "PredictedLoss",
+    "Recipe",
     "Role",
     "Row",
     "RowOfOneRun",

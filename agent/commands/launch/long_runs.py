@@ -33,9 +33,8 @@ from funnel.stress.experiment import StressPlan, StressTest
 from funnel.stress.report import StressReport
 from trainer.spec import AnyConfig, Config
 from trajectory import ranking
-from trajectory.ladder_plan import LadderAsked
 from trajectory.report.svg import draw
-from trajectory.rows import FinalistsRow
+from trajectory.rows import FinalistsRow, LadderAsked
 
 MIN_STEPS = 50
 MAX_STEPS = 10**7

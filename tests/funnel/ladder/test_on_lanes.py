@@ -18,8 +18,7 @@ from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok
 from trainer.spec import TrialFailed, TrialOk, TrialSpec, gpt
-from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
-from trajectory.rows import LadderRow, StressVerdict
+from trajectory.rows import LadderPlanRow, LadderPredictionRow, LadderRow, StressVerdict
 
 
 @pytest.fixture(scope="module")

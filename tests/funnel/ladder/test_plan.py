@@ -20,8 +20,7 @@ from tests.support.configs import config
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
 from trainer.spec import Config, make_config
-from trajectory.ladder_plan import LadderAsked, LadderPlanRow
-from trajectory.rows import Row
+from trajectory.rows import LadderAsked, LadderPlanRow, Row
 
 ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0)
 PLANNER = Planner(

@@ -15,11 +15,12 @@ from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, ok, trial
 from trainer.spec import Config
-from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
 from trajectory.report.svg import draw
 from trajectory.rows import (
     Finalist,
     FinalistsRow,
+    LadderPlanRow,
+    LadderPredictionRow,
     LadderRow,
     Row,
     StressRow,
