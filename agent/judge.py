@@ -33,8 +33,7 @@ from typing import Literal, TypeAlias
 from autoresearch.words import counted
 from trainer.spec import BPB, Measure
 from trajectory.ranking import Noise
-from trajectory.rows import Decision
-from trajectory.rules import Rules
+from trajectory.rows import Decision, Rules
 
 
 @dataclass(frozen=True, slots=True)

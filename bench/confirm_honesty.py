@@ -21,8 +21,7 @@ from trainer.spec import AnyConfig, PruneRule, ScoredText, TextPart, TextScore, 
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import FreshGain
 from trajectory.ranking import top
-from trajectory.rows import Role, TrialRecord
-from trajectory.rules import Rules
+from trajectory.rows import Role, Rules, TrialRecord
 
 CAMPAIGNS = 60
 AGAIN = 40

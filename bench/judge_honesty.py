@@ -20,7 +20,7 @@ from bench.figure import Figure
 from bench.judge_nights import Night, nights
 from bench.judge_worlds import Recipe, World, shared_seeds, worlds
 from trajectory.ranking import Ranked, ranked_config, top
-from trajectory.rules import Rules
+from trajectory.rows import Rules
 
 CAMPAIGNS = 60
 SHARED_CAMPAIGNS = 200

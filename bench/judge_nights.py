@@ -14,8 +14,7 @@ from tests.support.races import run_race
 from trainer.spec import AnyConfig, Config, CurvePoint, PruneRule, TrialOk, make_config
 from trajectory.evidence import Evidence
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
-from trajectory.rules import Rules
+from trajectory.rows import BaselineRow, IterationRow, Role, Rules, TrialRecord
 
 BASELINE_SEEDS = 5
 FRESH_SEED = 1000

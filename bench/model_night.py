@@ -31,8 +31,7 @@ from tests.support.simulated.account import Account
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.night import no_corpus, put_together
 from trajectory.journal import read_rows
-from trajectory.rows import IterationRow
-from trajectory.rules import Rules
+from trajectory.rows import IterationRow, Rules
 
 
 class Unwatched(Account):

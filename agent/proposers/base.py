@@ -14,7 +14,7 @@ from autoresearch.errors import AutoresearchError
 from trainer.spec import AnyConfig, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord
-from trajectory.rules import Rules
+from trajectory.rows import Rules
 
 FEW_CHANGES = 3
 """Most knobs of a small edit; small edits find most gains near a good config (docs/search.md)."""

@@ -14,8 +14,7 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIAL
 from autoresearch.values import built_in_flags, explain, set_fields
 from autoresearch.words import counted
 from trainer.corpus import default_name
-from trajectory.rows import CampaignRow, EvaluationProtocol
-from trajectory.rules import Rules
+from trajectory.rows import CampaignRow, EvaluationProtocol, Rules
 
 
 def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -> CampaignSettings:

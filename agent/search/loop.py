@@ -37,8 +37,7 @@ from autoresearch.words import timestamp
 from trainer.telemetry import Sampler
 from trajectory.proposals import ProposerRecord
 from trajectory.queue import QUEUED, ProposalQueue
-from trajectory.rows import EventRow, IterationRow
-from trajectory.rules import Rules
+from trajectory.rows import EventRow, IterationRow, Rules
 
 
 @dataclass

@@ -30,8 +30,7 @@ from trainer.spec import (
 )
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
-from trajectory.rows import Decision, Role, TrialRecord
-from trajectory.rules import Rules
+from trajectory.rows import Decision, Role, Rules, TrialRecord
 
 FEWEST_PRINTED = 5
 """Fewest points of a command's printed curve that must equal another's to call the runs the

@@ -16,8 +16,7 @@ from autoresearch.files import read_given
 from autoresearch.values import AsOption, Frozen, PositiveInt, explain, toml_values
 from autoresearch.words import is_utf8, toml_text
 from trainer.spec import MOST_MEMORY_GIB, BackendName, MemoryGib
-from trajectory.rows import CampaignRow, EvaluationProtocol
-from trajectory.rules import Rules
+from trajectory.rows import CampaignRow, EvaluationProtocol, Rules
 
 MOST_LANES = 256
 MOST_THREADS = 4096

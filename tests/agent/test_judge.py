@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from agent.judge import Assessment, Undecided, assess
 from tests.support.places import ROOT
 from trajectory.ranking import Noise
-from trajectory.rows import Decision
-from trajectory.rules import Rules
+from trajectory.rows import Decision, Rules
 
 NOISE = Noise(sigma=0.05, dof=20, sigma_d=0.06)
 

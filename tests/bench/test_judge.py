@@ -8,7 +8,7 @@ from bench import confirm_interim
 from bench.judge_honesty import reported
 from bench.judge_nights import nights
 from bench.judge_worlds import shared_seeds
-from trajectory.rules import Rules
+from trajectory.rows import Rules
 
 
 @pytest.mark.slow

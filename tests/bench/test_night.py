@@ -10,7 +10,7 @@ from agent.proposers.draws import RandomProposer
 from tests.support.scripted import ScriptedProposer
 from tests.support.simulated.night import MakeProposer, night
 from tests.support.worlds import RateWorld
-from trajectory.rules import Rules
+from trajectory.rows import Rules
 
 
 def scripted(*rates: float) -> MakeProposer:

@@ -15,8 +15,7 @@ from tests.support.simulated.account import Account
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.night import no_corpus, put_together
 from tests.support.worlds import RateWorld
-from trajectory.rows import BaselineRow, IterationRow, TrialRecord
-from trajectory.rules import Rules
+from trajectory.rows import BaselineRow, IterationRow, Rules, TrialRecord
 
 CLOCKS = frozenset(
     "at created_at id wall_s latency_s elapsed_s energy_wh versions hardware corpus_dir".split()

@@ -23,6 +23,7 @@ from trajectory.rows import (
     IterationRow,
     Role,
     Row,
+    Rules,
     StressOutcome,
     StressPurpose,
     StressRow,
@@ -30,7 +31,6 @@ from trajectory.rows import (
     TrialRecord,
     dump_row,
 )
-from trajectory.rules import Rules
 
 BEGAN = datetime(2026, 1, 5, 22, 0, tzinfo=UTC)
 SIGMA = 0.056

@@ -26,11 +26,11 @@ from trajectory.rows import (
     Decision,
     EventRow,
     IterationRow,
+    Rules,
     StressRow,
     dump_row,
     parse_row,
 )
-from trajectory.rules import Rules
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EMA = Averaging(form="ema", steps=20)

@@ -30,7 +30,7 @@ from trajectory.rows.outside import (
     StressRow,
     StressVerdict,
 )
-from trajectory.rows.protocol import EvaluationProtocol
+from trajectory.rows.protocol import EvaluationProtocol, Rules
 from trajectory.rows.search import (
     SCHEMA,
     BaselineRow,
@@ -67,6 +67,7 @@ __all__ = [
     "Role",
     "Row",
     "RowOfOneRun",
+    "Rules",
     "StressOutcome",
     "StressPurpose",
     "StressRow",

@@ -128,7 +128,7 @@ class Decision(Frozen):
     z: Finite | None = None
     """``-delta / stderr``, which the judge compares with ``z_keep``."""
     z_keep: Finite | None = None
-    """This and the next three are the rules behind the decision (:class:`trajectory.rules.Rules`),
+    """This and the next three are the rules behind the decision (:class:`trajectory.rows.Rules`),
     without today's bounds."""
     z_drop: Finite | None = None
     early_stopping_threshold: Finite | None = Field(

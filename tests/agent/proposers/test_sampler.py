@@ -34,7 +34,7 @@ from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
 from trajectory.proposals import Idea
-from trajectory.rules import Rules
+from trajectory.rows import Rules
 
 WHOLE = Rails(MENU, budget=Budget())
 

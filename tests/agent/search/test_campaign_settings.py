@@ -15,8 +15,7 @@ from autoresearch.errors import CampaignError, MenuError, SettingsError
 from tests.support.own_menus import OWN_MENU
 from tests.support.rows import campaign_row
 from trainer.spec import Budget
-from trajectory.rows import CampaignRow, dump_row, parse_row
-from trajectory.rules import Rules
+from trajectory.rows import CampaignRow, Rules, dump_row, parse_row
 
 # The rules a version wrote: in the first row, and also in campaign.toml.
 OF_0_2_0 = {"z_keep": 1.3, "max_runs": 4}

@@ -9,8 +9,7 @@ from agent.search.stopping import StopRequest
 from tests.support.nights import WORLD, rows_of
 from tests.support.simulated.night import no_corpus
 from trajectory.history import tables
-from trajectory.rows import EventRow
-from trajectory.rules import Rules
+from trajectory.rows import EventRow, Rules
 
 BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
 """Rows written by the last version without lanes, without their clocks."""

@@ -11,8 +11,7 @@ from tests.support.rows import baseline_row, campaign_row, failed, iteration_row
 from trainer.spec import Budget, Config, CurvePoint, PruneRule, TrialFailed, TrialOk
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
-from trajectory.rows import BaselineRow, Decision, Role, TrialRecord
-from trajectory.rules import Rules
+from trajectory.rows import BaselineRow, Decision, Role, Rules, TrialRecord
 
 RULES = Rules(z_keep=1.7, z_drop=0.9, max_runs=3)
 REFERENCE, CANDIDATE = config(), config(lr=2e-3)

@@ -19,8 +19,7 @@ from tests.support.present import known
 from tests.support.rows import campaign_row
 from tests.support.simulated.night import no_corpus
 from trainer.corpus import Corpus
-from trajectory.rows import CampaignRow
-from trajectory.rules import Rules
+from trajectory.rows import CampaignRow, Rules
 
 TOML = """\
 # The settings this campaign was created with.

@@ -32,7 +32,7 @@ from trainer.corpus import Corpus
 from trainer.spec import CorpusInfo
 from trajectory.history.tables import MEMORY
 from trajectory.ranking import ranked_config
-from trajectory.rules import Rules
+from trajectory.rows import Rules
 
 MakeProposer = Callable[[Rails], Proposer]
 SHM = Path("/dev/shm")

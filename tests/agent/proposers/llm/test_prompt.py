@@ -31,8 +31,7 @@ from trainer.spec import Budget, TrialFailed
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise
-from trajectory.rows import CampaignRow
-from trajectory.rules import Rules
+from trajectory.rows import CampaignRow, Rules
 
 DEMO = ROOT / "docs/demo/trajectory.jsonl"
 
