@@ -23,10 +23,16 @@ the spread configs count.
 draws for every proxy metric. Its interval spans the 2.5 to 97.5 % quantiles over the draws (Efron
 1979). The difference of two metrics on the same draws cancels what they share. It is more precise
 than a comparison of two separate intervals. docs/fidelity.md says how often the intervals hold.
+
+:func:`compared` compares proxy metrics with long runs of the same configs, for a calibration. A
+non-finite loss ranks last. A calibration's configs are spread over the menu and near its good ones,
+so the correlation describes a search's whole range. The order among the best tenth (at least five
+configs) is harder to determine and matters more. Its correlation is reported separately; its
+interval is wide because these configs are few.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -34,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoresearch.values import Frozen, PositiveInt
-from trajectory.calibrated import Correlation
+from trajectory.calibrated import Correlation, ProxyMetric
 
 MIN_CONFIGS = 5
 """Fewest configs for which the intervals are defined."""
@@ -193,3 +199,57 @@ def _ratio(both: Floats, x: Floats, y: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         found: Floats = np.clip(both / np.sqrt(x * y), -1, 1)
     return found
+
+
+BEST_SHARE = 0.1
+FEWEST = 8
+"""Fewest configs from which a correlation is computed."""
+
+
+def compared(
+    scored: Mapping[str, Sequence[float]], long: Sequence[float]
+) -> tuple[ProxyMetric, ...]:
+    """Compare each metric with the long scores, leaving out metrics that score all configs equally.
+
+    :param scored: scores of all configs by metric, the campaign's own first; lower is better, and a
+        loss that was not finite is infinite.
+    :param long: long scores of the same configs, at least FEWEST of them.
+    """
+    draws = Resampled(len(long))
+    best = best_of(long)
+    own_name = next(iter(scored))
+    own = draws.spearman(scored[own_name], long)
+    found = []
+    for name, metric in scored.items():
+        rhos = draws.spearman(metric, long)
+        spearman, kendall = interval(rhos), interval(draws.kendall(metric, long))
+        if spearman is None or kendall is None:
+            continue
+        others = len(scored) - 1
+        gain = None if name == own_name else interval(rhos - own)
+        surely = None if name == own_name else interval(rhos - own, others)
+        first = min(range(len(long)), key=lambda config: metric[config])
+        few = fidelity([metric[config] for config in best], [long[c] for c in best])
+        found.append(
+            ProxyMetric(
+                name=name,
+                spearman=spearman,
+                kendall=kendall,
+                gain=gain,
+                surely=surely.lo if surely else None,
+                best=few.spearman if few else None,
+                forgone_bpb=min(long[first], max(x for x in long if math.isfinite(x))) - min(long),
+            )
+        )
+    return tuple(found)
+
+
+def best_of(long: Sequence[float]) -> list[int]:
+    """Return the best tenth of the configs by their long scores, at least five."""
+    count = max(MIN_CONFIGS, round(BEST_SHARE * len(long)))
+    return sorted(range(len(long)), key=lambda config: long[config])[:count]
+
+
+def correlation_of(scores: Sequence[float], long: Sequence[float]) -> Correlation | None:
+    """Return Spearman's rho with its bootstrap interval."""
+    return interval(Resampled(len(long)).spearman(scores, long))

@@ -24,7 +24,7 @@ from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trainer.corpus.second_text import holdout_split
 from trajectory.calibrated import Calibrated
-from trajectory.calibration import FEWEST
+from trajectory.statistics.fidelity import FEWEST
 
 
 class FidelityAsked(Frozen):

@@ -11,8 +11,8 @@ from autoresearch.errors import CampaignError
 from autoresearch.words import counted, duration_text, timestamp
 from trainer.spec import AnyConfig, CommandOk, TrialFailed, TrialOk
 from trajectory.calibrated import Calibrated, CalibrationRun
-from trajectory.calibration import FEWEST, best_of, compared, correlation_of
 from trajectory.rows import CalibratedRow, CalibrationRow, TrialRecord
+from trajectory.statistics.fidelity import FEWEST, best_of, compared, correlation_of
 
 
 @dataclass(frozen=True, slots=True)

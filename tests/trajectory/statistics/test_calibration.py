@@ -7,8 +7,7 @@ import pytest
 
 from trainer.spec import Budget
 from trajectory.calibrated import Calibrated
-from trajectory.calibration import best_of, compared
-from trajectory.statistics.fidelity import spearman
+from trajectory.statistics.fidelity import best_of, compared, spearman
 
 N = 40
 
