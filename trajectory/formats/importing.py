@@ -21,7 +21,7 @@ from autoresearch.errors import FormatError
 from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
 from autoresearch.values import explain
 from autoresearch.words import timestamp
-from trajectory.formats import commit_logs, single_knob
+from trajectory.formats import loop_logs
 from trajectory.formats.foreign import ForeignLine, ForeignRun, Provenance, parse_foreign
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, Wanted
 from trajectory.formats.trackers import mlflow_store, tensorboard_events, wandb_csv
@@ -44,9 +44,9 @@ _OPTUNA_TABLES = {"studies", "study_directions", "trials", "trial_params", "tria
 _READERS: Sequence[tuple[Callable[[list[Line]], bool], Reader]] = (
     (lambda lines: _has_keys(lines, {"op_code", "worker_id"}), _read_optuna),
     (wandb_csv.recognises, wandb_csv.read),
-    (commit_logs.recognises_tsv, commit_logs.read_tsv),
-    (single_knob.recognises, single_knob.read),
-    (commit_logs.recognises_pi, commit_logs.read_pi),
+    (loop_logs.recognises_tsv, loop_logs.read_tsv),
+    (loop_logs.recognises_single_knob, loop_logs.read_single_knob),
+    (loop_logs.recognises_pi, loop_logs.read_pi),
 )
 """Tests of a file's first lines, each with the reader of such a file."""
 
@@ -86,7 +86,7 @@ def _reader_of(source: Source) -> Reader:
             "single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor pi-autoresearch's "
             "autoresearch.jsonl, nor an Optuna study, an MLflow store, a CSV of Weights & Biases "
             "or TensorBoard events, nor a results.tsv with the header "
-            f"{', '.join(commit_logs.COLUMNS)}; if its beginning is damaged, remove the damaged "
+            f"{', '.join(loop_logs.COLUMNS)}; if its beginning is damaged, remove the damaged "
             "lines"
         )
     return reader

@@ -8,8 +8,8 @@ import pytest
 
 from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
-from trajectory.formats.commit_logs import read_tsv
 from trajectory.formats.importing import import_campaign
+from trajectory.formats.loop_logs import read_tsv
 from trajectory.formats.source import ForeignFile, Source, Wanted
 from trajectory.formats.standings import Standings
 

@@ -18,13 +18,13 @@ from tests.support.foreign import (
     single_knob_lines,
     write_jsonl,
 )
-from trajectory.formats import single_knob
+from trajectory.formats.loop_logs import read_single_knob
 from trajectory.formats.source import ForeignFile, Source, Wanted
 
 
 def read(tmp_path: Path, *lines: Any) -> ForeignFile:
     source = Source.read(write_jsonl(tmp_path / "t.jsonl", list(lines)))
-    return single_knob.read(source, Wanted())
+    return read_single_knob(source, Wanted())
 
 
 def test_every_run_is_taken_in_under_its_own_measure(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.support.rows import (
     write_journal,
 )
 from trainer.spec import Place
-from trajectory.formats import commit_logs, single_knob, source
+from trajectory.formats import loop_logs, source
 from trajectory.formats.foreign import ForeignRun, parse_foreign
 from trajectory.formats.importing import import_campaign, read_imported
 from trajectory.formats.source import Source, Wanted
@@ -67,9 +67,9 @@ def test_what_is_not_utf_8_is_shown(tmp_path: Path) -> None:
 
 
 _HEADERS = {
-    commit_logs.read_tsv: b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\n",
-    single_knob.read: b"",
-    commit_logs.read_pi: b'{"type": "config", "metricName": "loss"}\n',
+    loop_logs.read_tsv: b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\n",
+    loop_logs.read_single_knob: b"",
+    loop_logs.read_pi: b'{"type": "config", "metricName": "loss"}\n',
 }
 
 

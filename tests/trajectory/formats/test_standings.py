@@ -7,15 +7,14 @@ import pytest
 
 from tests.support.foreign import HEADER, RESULTS_TSV, evaluated, single_knob_lines, write_jsonl
 from tests.support.present import known
-from trajectory.formats import single_knob
-from trajectory.formats.commit_logs import read_tsv
+from trajectory.formats.loop_logs import read_single_knob, read_tsv
 from trajectory.formats.source import Source, Wanted
 from trajectory.formats.standings import Standings
 
 
 def single_knob_standings(tmp_path: Path, lines: list[object]) -> Standings:
     source = Source.read(write_jsonl(tmp_path / "t.jsonl", lines))
-    return Standings.of(single_knob.read(source, Wanted()).runs)
+    return Standings.of(read_single_knob(source, Wanted()).runs)
 
 
 def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -> None:

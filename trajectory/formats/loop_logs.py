@@ -1,24 +1,34 @@
-"""Read the logs of loops whose agent edits a script and commits it before each run.
+"""Read the logs of published loops whose agent proposes changes of a script or of knobs.
 
 - karpathy/autoresearch writes ``results.tsv``: commit, val_bpb, memory_gb, status, description. Its
   program.md describes it. A crash is written with val_bpb 0, which is no measurement.
 - pi-autoresearch writes ``autoresearch.jsonl``, with config lines and a line for each run. A config
   line names the metric and its better direction; a segment of runs follows it. A crash is written
   with the metric 0.
+- The loop of github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-loop, in which a
+  local model changes one knob at a time, writes JSONL. The first line holds the baseline:
+  ``baseline_val_bpb``, ``baseline_cfg``. Each later line is an iteration that ended at one
+  ``stage``; a last line summarizes the run. Iterations that trained nothing are no runs. Every
+  proposal is relative to the baseline. The loop's ``val_bpb`` is cross-entropy over tokens in
+  bits, so it is imported as bits per token.
 
-Neither holds the config, so commit and description together identify one. Agents write other words
-for the status, and leave columns out. Every line with a score is a measurement, except a crash. The
-baseline is the first measured line whose description begins with ``baseline`` or whose status is
-``baseline``. If there is none, the campaign has no baseline.
+The agents of the first two commit before each run. Neither log holds the config, so commit and
+description together identify one. Agents write other words for the status, and leave columns out.
+Every line with a score is a measurement, except a crash. The baseline is the first measured line
+whose description begins with ``baseline`` or whose status is ``baseline``. If there is none, the
+campaign has no baseline.
 """
 
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from autoresearch.errors import FormatError
+from autoresearch.values import Frozen
 from trajectory.formats.foreign import ForeignRun, refuse_more_is_better
 from trajectory.formats.source import ForeignFile, Line, Source, Wanted
 
@@ -201,3 +211,76 @@ def read_pi(source: Source, _wanted: Wanted) -> ForeignFile:
                 "takes scores of which the lower is the better"
             )
     return file
+
+
+_HEADER = {"baseline_val_bpb", "baseline_cfg"}
+_WITHOUT_A_RUN = {"blocked", "nim_error", "paused", "loop_complete"}
+_DECISIONS = {"keep": "keep", "revert": "discard"}
+
+
+def recognises_single_knob(lines: list[Line]) -> bool:
+    """Return whether a file that begins with these lines has this format."""
+    for line in lines:
+        with suppress(ValueError):
+            names = line.json_object().keys()
+            if names >= _HEADER or names >= {"iter", "stage"}:
+                return True
+    return False
+
+
+def read_single_knob(source: Source, _wanted: Wanted) -> ForeignFile:
+    """Read every run of a file, and its baseline as iteration 0."""
+    file = ForeignFile(format="single-knob", measure="val_bits_per_token")
+    line_of: dict[int, int] = {}  # by iteration
+
+    def run(line: Line) -> ForeignRun | None:
+        found = line.json_object()
+        if found.get("stage") in _WITHOUT_A_RUN:
+            return None
+        taken = ForeignRun.model_validate({"line": line.number} | _single_knob_fields(found))
+        before = line_of.setdefault(taken.iter, line.number)
+        if before != line.number:
+            raise ValueError(f"iteration {taken.iter} is in line {before} already")
+        return taken
+
+    for line in source.lines():
+        file.take(line, partial(run, line))
+    return file
+
+
+class _Asked(Frozen):
+    """A proposal that passed the loop's rails."""
+
+    knob: str
+    new_value: bool | int | float | str
+    reason: str = ""
+
+
+def _single_knob_fields(found: dict[str, Any]) -> dict[str, Any]:
+    if found.keys() >= _HEADER:
+        score = found["baseline_val_bpb"]
+        fields: dict[str, Any] = {"iter": 0, "values": found["baseline_cfg"], "is_baseline": True}
+    elif found.get("stage") in {"evaluated", "eval_failed"}:
+        proposal = found.get("proposal")
+        if not isinstance(proposal, dict):
+            raise ValueError(f"its proposal is {proposal!r:.60}, not a JSON object")
+        asked = _Asked.model_validate(
+            {name: proposal[name] for name in _Asked.model_fields if name in proposal}
+        )
+        fields = {
+            "iter": found.get("iter"),
+            "values": found.get("candidate_cfg"),
+            "changes": {asked.knob: asked.new_value},
+            "reason": asked.reason,
+        }
+        if found["stage"] == "eval_failed":
+            return fields | {"action": "discard"}
+        action = _DECISIONS.get(str(found.get("decision")))
+        if action is None:
+            raise ValueError(f"its decision is {found.get('decision')!r:.60}, not keep or revert")
+        fields["action"], score = action, found.get("val_bpb")
+    else:
+        raise ValueError(f"its stage is {found.get('stage')!r:.60}, which is not known")
+    if score is None:
+        raise ValueError("it has no val_bpb")
+    return fields | {"score": score}
