@@ -21,11 +21,10 @@ from autoresearch.errors import FormatError
 from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
 from autoresearch.values import explain
 from autoresearch.words import timestamp
-from trajectory.formats import loop_logs
+from trajectory.formats import loop_logs, mlflow_store, tensorboard_events, wandb_csv
 from trajectory.formats.foreign import ForeignLine, ForeignRun, Provenance, parse_foreign
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, Wanted
-from trajectory.formats.trackers import mlflow_store, tensorboard_events, wandb_csv
-from trajectory.formats.trackers.stores import MAGIC, Folder, opened
+from trajectory.formats.tracker_stores import MAGIC, Folder, opened
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, Row, trials_of
 
@@ -35,7 +34,7 @@ Reader = Callable[[Any, Wanted], ForeignFile]
 
 
 def _read_optuna(source: Source, wanted: Wanted) -> ForeignFile:
-    from trajectory.formats.trackers import optuna_study  # noqa: PLC0415 (slow to load)
+    from trajectory.formats import optuna_study  # noqa: PLC0415 (slow to load)
 
     return optuna_study.read(source, wanted)
 

@@ -12,7 +12,7 @@ import re
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Line, Source, Wanted
-from trajectory.formats.trackers.stores import Recorded, finite, foreign_file
+from trajectory.formats.tracker_stores import Recorded, finite, foreign_file
 
 _FACTS = {
     *("name", "state", "notes", "user", "tags", "created", "runtime", "sweep", "id", "group"),

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Source, Wanted
-from trajectory.formats.trackers.stores import MAGIC, WRONG, Recorded, chosen, finite, foreign_file
+from trajectory.formats.tracker_stores import MAGIC, WRONG, Recorded, chosen, finite, foreign_file
 
 MEASURE = "value"
 

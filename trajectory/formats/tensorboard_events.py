@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Source, Wanted
-from trajectory.formats.trackers.stores import Folder, Recorded, finite, foreign_file
+from trajectory.formats.tracker_stores import Folder, Recorded, finite, foreign_file
 
 FORMAT: Final = "tensorboard"
 _PLUGIN = "hparams"

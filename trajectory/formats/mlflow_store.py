@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory.formats.source import ForeignFile, Source, Wanted
-from trajectory.formats.trackers.stores import (
+from trajectory.formats.tracker_stores import (
     Folder,
     Recorded,
     chosen,

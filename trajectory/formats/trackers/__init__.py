@@ -1,1 +1,0 @@
-"""Read other tools' records of runs: Optuna, MLflow, Weights & Biases and TensorBoard."""
