@@ -24,8 +24,8 @@ from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
 from trajectory.report import svg, wording
 from trajectory.report.canvas import Picture
+from trajectory.report.figures import SECTIONS, WHO, Figure
 from trajectory.report.figures.coverage import coverage
-from trajectory.report.figures.figure import SECTIONS, WHO, Figure
 from trajectory.report.figures.knob_effects import knob_effects
 from trajectory.report.figures.learning_curves import learning_curves
 from trajectory.report.figures.long_runs import long_runs, rank_fidelity
@@ -33,7 +33,7 @@ from trajectory.report.figures.progress import progress
 from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import Iteration
-from trajectory.report.proposers import Proposers
+from trajectory.report.ledger import Proposers
 from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
 from trajectory.statistics.intervals import RunNoise
@@ -115,7 +115,7 @@ def render(
     :param figures: the figures that the page mentions.
     :param drawings: drawings of the figures that have data.
     """
-    proposers = Proposers.of(found)
+    proposers = Proposers.of(found.ledger)
     spoken_of = {figure.section for figure in figures} | ({WHO} if proposers else set())
     return html(
         "report.html.j2",

@@ -17,7 +17,7 @@ from trajectory.report.canvas import (
     Picture,
     sheet,
 )
-from trajectory.report.figures.figure import COVERED, Figure
+from trajectory.report.figures import COVERED, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean

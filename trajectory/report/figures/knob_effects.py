@@ -18,7 +18,7 @@ from trajectory.report.canvas import (
     sheet,
     show_scores,
 )
-from trajectory.report.figures.figure import KNOBS, Figure
+from trajectory.report.figures import KNOBS, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean

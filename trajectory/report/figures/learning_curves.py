@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from trajectory.report.canvas import BASE, SERIES, Picture, draw_loss, finish_losses, sheet
-from trajectory.report.figures.figure import LEARNING, Figure
+from trajectory.report.figures import LEARNING, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import LearningCurve, curve_of
 

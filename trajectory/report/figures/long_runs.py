@@ -28,7 +28,7 @@ from trajectory.report.canvas import (
     sheet,
     show_scores,
 )
-from trajectory.report.figures.figure import LONG, Figure
+from trajectory.report.figures import LONG, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import CurveReader, LearningCurve, merged
 from trajectory.rows import Finalist, StressRow

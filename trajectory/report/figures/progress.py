@@ -17,7 +17,7 @@ from trajectory.report.canvas import (
     sheet,
     show_scores,
 )
-from trajectory.report.figures.figure import SEARCH, Figure
+from trajectory.report.figures import SEARCH, Figure
 from trajectory.report.figures.progress_points import (
     MAX_LINKED,
     Point,

@@ -23,7 +23,7 @@ from trajectory.report.canvas import (
     bare,
     sheet,
 )
-from trajectory.report.figures.figure import SPENT, Figure
+from trajectory.report.figures import SPENT, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import PARTS, Iteration, Spent
 from trajectory.spending import SearchBill
