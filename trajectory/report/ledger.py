@@ -1,8 +1,11 @@
 """One pass over a journal that keeps only what the report needs of each row.
 
 Ten thousand rows with their raw replies are tens of megabytes. The ledger keeps a few numbers of an
-iteration, and compresses its texts as it reads them (:mod:`trajectory.report.details`).
+iteration, and compresses its texts as it reads them (:mod:`trajectory.report.details`). From these
+it gives the iterations, hit rate and replies of each kind of proposer.
 """
+
+from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from trajectory.journal import read_rows
 from trajectory.reading import CampaignState
 from trajectory.report.details import DetailBook, details_of
 from trajectory.report.iterations import Iteration, Outcome, Spent
+from trajectory.report.wording import label
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
@@ -26,6 +30,8 @@ from trajectory.rows import (
     Row,
     StressRow,
 )
+from trajectory.statistics.intervals import Estimate, of_share
+from trajectory.track_record import TrackRecord, credit_text
 
 
 @dataclass(slots=True)
@@ -178,3 +184,89 @@ def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Led
     if ledger is None:
         raise JournalError(f"{journal} holds no row yet; start it with: autoresearch loop")
     return ledger
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerKind:
+    """One kind of proposer."""
+
+    kind: str
+    models: tuple[str, ...]
+    record: TrackRecord
+    """Its track record, including iterations for which it gave no proposal."""
+    share: Estimate
+    """The share of all iterations that used its proposal."""
+    hit_rate: Estimate | None
+    """The share of its iterations whose proposal was its own and kept; None if it had no
+    iterations."""
+    share_of_keeps: Estimate | None
+    """Its share of all kept proposals; None if nothing was kept."""
+    measured: int
+    """Its iterations that ended with a score."""
+    refused: int
+    """Its iterations that the rails refused."""
+    work: Workload
+
+    @property
+    def latency_s(self) -> float:
+        """Mean over the iterations that it was to propose for."""
+        return self.work.latency_s / self.record.assigned
+
+    @property
+    def iterations(self) -> int:
+        """Iterations that used its proposal."""
+        return self.hit_rate.n if self.hit_rate else 0
+
+    @property
+    def refused_replies(self) -> int:
+        """Exchanges with a language model that gave no usable proposal."""
+        return sum(self.record.refused.values())
+
+    @property
+    def tried_before(self) -> int:
+        """Replies that were refused because their config had been tried."""
+        return self.record.refused.get("novelty", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposers:
+    """The kinds of proposers that a campaign had."""
+
+    kinds: tuple[ProposerKind, ...]
+    """The kind with most iterations first."""
+    credit: str = ""
+    """Advantage of a language model's arms over the search, with intervals."""
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Proposers | None:
+        """Return them; None if there are none."""
+        keeps = sum(iteration.outcome == "keep" for iteration in ledger.iterations)
+        kinds = []
+        for kind, work in ledger.workloads.items():
+            iterations = [iteration for iteration in ledger.iterations if iteration.kind == kind]
+            record = ledger.evidence.track_records[kind]
+            share = of_share(len(iterations), len(ledger.iterations))
+            if share is None:
+                continue
+            kinds.append(
+                ProposerKind(
+                    kind=label(kind, 20),
+                    models=tuple(label(model, 60) for model in sorted(work.models)),
+                    record=record,
+                    share=share,
+                    hit_rate=of_share(record.kept, len(iterations)),
+                    share_of_keeps=of_share(record.kept, keeps),
+                    measured=sum(iteration.mean is not None for iteration in iterations),
+                    refused=sum(iteration.outcome == "refused" for iteration in iterations),
+                    work=work,
+                )
+            )
+        if not kinds:
+            return None
+        kinds.sort(key=lambda one: -one.share.value)
+        return cls(tuple(kinds), credit_text(ledger.evidence.credits))
+
+    @property
+    def asked(self) -> list[ProposerKind]:
+        """Kinds with replies of a language model."""
+        return [one for one in self.kinds if one.record.replies]

@@ -33,8 +33,7 @@ from trajectory.report.figures.long_runs import fidelity_test, long_runs
 from trajectory.report.figures.progress import believed_steps, points_of
 from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.iterations import MAX_POINTS, merged
-from trajectory.report.ledger import read_ledger
-from trajectory.report.proposers import Proposers
+from trajectory.report.ledger import Proposers, read_ledger
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row
 from trajectory.statistics.intervals import student_t
 
@@ -179,7 +178,7 @@ def test_coverage_counts_configs_and_proposals(
 def test_proposers_have_their_share_and_hit_rate(
     tmp_path: Path, iterations: list[IterationRow], rows: list[Row]
 ) -> None:
-    proposers = known(Proposers.of(findings(tmp_path, rows)))
+    proposers = known(Proposers.of(findings(tmp_path, rows).ledger))
     found = {one.kind: one for one in proposers.kinds}
     assert set(found) == {"sampler", "llm"}
     for kind, one in found.items():
@@ -205,7 +204,7 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
         EventRow(at=at(51), event="interrupted", why="a power cut"),
     ]
     found = findings(tmp_path, [*metered(None)[:3], row, *events])
-    proposers = known(Proposers.of(found))
+    proposers = known(Proposers.of(found.ledger))
     stand_in, model = proposers.kinds
     assert stand_in.work.fallbacks == 1
     assert (model.kind, model.record.assigned, model.iterations, model.hit_rate) == (

@@ -37,7 +37,7 @@ from tests.support.reports import (
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import CurvePoint, Measure
 from trajectory.report.canvas import PALETTE
-from trajectory.report.figures.figure import SECTIONS
+from trajectory.report.figures import SECTIONS
 from trajectory.report.figures.progress_points import MAX_LINKED
 from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
