@@ -36,7 +36,7 @@ from funnel.stress.fidelity_words import fidelity_lines
 from funnel.target.shape import size_text
 from trainer.spec import difference
 from trajectory.report.canvas import BASE, FAILED, Picture, sheet
-from trajectory.report.figures.long_runs import draw_long_runs, long_run
+from trajectory.report.figures.curves import draw_long_runs, long_run
 from trajectory.report.svg import draw
 
 FORECAST_FILE = "forecast.json"

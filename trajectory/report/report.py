@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,23 @@ from autoresearch.files import replacing
 from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
+from trajectory.formats.importing import ImportedCampaign
+from trajectory.formats.standings import Standings
 from trajectory.report import svg, wording
 from trajectory.report.canvas import Picture
 from trajectory.report.figures import SECTIONS, WHO, Figure
 from trajectory.report.figures.coverage import coverage
+from trajectory.report.figures.curves import learning_curves, long_runs, rank_fidelity
 from trajectory.report.figures.knob_effects import knob_effects
-from trajectory.report.figures.learning_curves import learning_curves
-from trajectory.report.figures.long_runs import long_runs, rank_fidelity
-from trajectory.report.figures.progress import progress
+from trajectory.report.figures.progress import progress, progress_picture
+from trajectory.report.figures.progress_points import Point
 from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import Iteration
 from trajectory.report.ledger import Proposers
 from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
-from trajectory.statistics.intervals import RunNoise
+from trajectory.statistics.intervals import RunNoise, of_runs
 
 FIGURES: tuple[Callable[[Findings], Figure | None], ...] = (
     *(progress, knob_effects, coverage, learning_curves),
@@ -69,6 +72,46 @@ def write_report(findings: Findings, out: Path) -> Report:
     return write_page(
         out, pictures, lambda drawn: render(findings, figures, drawn, datetime.now(UTC))
     )
+
+
+def write_imported(campaign: ImportedCampaign, title: str, out: Path) -> Report:
+    """Write the report of an imported campaign into a folder, which is created if it is missing.
+
+    :param title: the campaign's name.
+    :raises OSError: if the folder cannot be written.
+    """
+    found, provenance = Standings.of(campaign.runs), campaign.provenance
+    measure = Measure(unit=provenance.measure[:40])
+    points = [
+        Point(run.iter, "failed", None)
+        if run.score is None
+        else Point(
+            run.iter,
+            "keep" if run.action == "keep" else "discard",
+            of_runs(run.score, 1, found.noise),
+        )
+        for run in campaign.runs
+    ]
+    baseline = found.baseline_estimate()
+    ranked = found.top(len(found.configs))
+    kept = sorted((one.iter, one.objective) for one in ranked if one.entry.action == "keep")
+    draw = partial(progress_picture, points, measure, baseline, found.noise, kept)
+
+    def page(drawings: Sequence[Drawing]) -> str:
+        return html(
+            "imported.html.j2",
+            measure,
+            drawings,
+            datetime.now(UTC),
+            title=title,
+            measure=measure,
+            provenance=provenance,
+            runs=campaign.runs,
+            found=found,
+            ranked=ranked,
+        )
+
+    return write_page(out, [draw] if ranked else [], page)
 
 
 def write_page(

@@ -23,11 +23,10 @@ from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
 from autoresearch.layout import FIGURES_DIR, REPORT_DIR
 from trajectory.formats.importing import ImportedCampaign
-from trajectory.report.figures.long_runs import fidelity_test
+from trajectory.report.figures.curves import fidelity_test
 from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.findings import BEST, Findings
-from trajectory.report.imported import write_imported
-from trajectory.report.report import Report, write_report
+from trajectory.report.report import Report, write_imported, write_report
 from trajectory.report.versus import compare_campaigns
 
 

@@ -27,9 +27,8 @@ from trajectory.evidence import Evidence
 from trajectory.proposals import ProposerRecord
 from trajectory.ranking import Noise, top
 from trajectory.report.figures.coverage import coverage
+from trajectory.report.figures.curves import fidelity_test, learning_curves, long_runs
 from trajectory.report.figures.knob_effects import knob_effects
-from trajectory.report.figures.learning_curves import learning_curves
-from trajectory.report.figures.long_runs import fidelity_test, long_runs
 from trajectory.report.figures.progress import believed_steps, points_of
 from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.iterations import MAX_POINTS, merged
