@@ -24,10 +24,9 @@ from funnel.attribution.result import AttributionPlan
 from funnel.attribution.result import lines as attribution_lines
 from funnel.ladder.experiment import Ladder
 from funnel.ladder.plan import Planner, candidates_of
-from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog
+from funnel.ladder.report import ladder_picture, result_json
 from funnel.ladder.report import lines as ladder_lines
-from funnel.ladder.report import result_json
 from funnel.ladder.shapes import measured_pace
 from funnel.stress.experiment import StressPlan, StressTest
 from funnel.stress.report import StressReport

@@ -7,9 +7,8 @@ import pytest
 
 from autoresearch.errors import JournalError
 from funnel.cost.measured import measured_of
-from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog
-from funnel.ladder.report import lines, result_json
+from funnel.ladder.report import ladder_picture, lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, make_prediction, read_ladder
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.present import known
