@@ -29,7 +29,7 @@ from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 from funnel.cost.gpus import Machine
 from funnel.plan.layout import GRADIENT_BYTES, Cluster, Layout, padded_vocab, stage_params
 from funnel.target.architecture import TargetArchitecture
-from funnel.target.equal_size import GATED
+from funnel.target.ratios import GATED
 
 Array = NDArray[np.float64]
 

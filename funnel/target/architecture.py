@@ -28,8 +28,7 @@ from agent.menu.toml_files import TomlFiles, refuse_unknown
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, PlainText, explain
 from autoresearch.words import json_text
-from funnel.target.equal_size import matrices
-from funnel.target.ratios import RatioName
+from funnel.target.ratios import RatioName, matrices
 from funnel.target.shape import ParameterCount
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import Activation

@@ -6,7 +6,7 @@ number is carried as a factor of the target's number. The baseline has the targe
 for heads that were too wide for proxies on a CPU. The winner's kind replaces the target's kind.
 
 The number of weights in the blocks' matrices does not change. As in the proxies, d_ff compensates
-for the rounding of heads and layers (:mod:`funnel.target.equal_size`). Width and depth grow
+for the rounding of heads and layers (:mod:`funnel.target.ratios`). Width and depth grow
 together, by the factor that the size requires.
 
 Numbers are carried only between configs of equal size, because a larger shape may win by its size.
@@ -22,14 +22,15 @@ from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
 from funnel.target.architecture import TargetArchitecture
-from funnel.target.equal_size import (
+from funnel.target.ratios import (
     RATIO_TOLERANCE,
+    RATIOS,
     EqualSize,
+    RatioName,
     matrices,
     numeric_ratios,
     unequal_sizes,
 )
-from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import KINDS
 from trainer.spec import Config
 

@@ -3,7 +3,7 @@
 The baseline is the proxy that keeps the target's shape (:mod:`funnel.target.proxies`), and all
 other shapes have its size. Layers, heads and widths are whole numbers, which limits the possible
 ratios. A width is allowed if some whole number of layers leaves the feed-forward block its ratio
-within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Whole numbers must be able to distinguish
+within :data:`~funnel.target.ratios.RATIO_TOLERANCE`. Whole numbers must be able to distinguish
 neighboring ratios.
 """
 
@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from autoresearch.errors import TargetError
 from funnel.target.architecture import TargetArchitecture
-from funnel.target.equal_size import RATIO_TOLERANCE, Equal, EqualSize
 from funnel.target.proxies import ProxyBase
-from funnel.target.ratios import RATIOS, RatioName
+from funnel.target.ratios import RATIO_TOLERANCE, RATIOS, Equal, EqualSize, RatioName
 from funnel.target.shape import ParameterCount
 from trainer.spec import Config, gpt
 

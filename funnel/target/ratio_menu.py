@@ -17,9 +17,8 @@ from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange
 from autoresearch.values import Scalar, toml_values
-from funnel.target.equal_size import RATIO_TOLERANCE
 from funnel.target.ratio_family import RatioFamily
-from funnel.target.ratios import RATIOS, RatioName
+from funnel.target.ratios import RATIO_TOLERANCE, RATIOS, RatioName
 from funnel.target.shape import size_text
 from trainer.spec import Config, gpt
 

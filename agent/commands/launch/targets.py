@@ -19,11 +19,10 @@ from autoresearch.files import write_new
 from autoresearch.values import AsOption, Frozen
 from autoresearch.words import did_you_mean, json_text
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
-from funnel.target.equal_size import Equal
 from funnel.target.proxies import CPU, GPU, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
-from funnel.target.ratios import RATIOS, RatioName
+from funnel.target.ratios import RATIOS, Equal, RatioName
 from funnel.target.shape import parse_size, size_text
 
 TargetArgument = Annotated[

@@ -16,11 +16,10 @@ from agent.menu.proxy_menu import ProxyMenu
 from agent.menu.rails import Rails
 from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.equal_size import RATIO_TOLERANCE, Equal
 from funnel.target.proxies import CPU, GPU, Scale, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
-from funnel.target.ratios import RATIOS
+from funnel.target.ratios import RATIO_TOLERANCE, RATIOS, Equal
 from trainer.spec import Config
 
 SIZE_TOLERANCE = {"spark-354m": 0.005, "cpu-tiny": 0.015}
