@@ -1,4 +1,4 @@
-"""Plan an attribution, and read and format its result: the worth of each of the winner's changes.
+"""Plan, run, read and format an attribution: the worth of each of the winner's changes.
 
 Its configs are the winner, the baseline, and for each change the winner without it. A change is a
 knob of the menu in which the two differ. A change that cannot be undone alone, because the rest is
@@ -13,14 +13,16 @@ from pathlib import Path
 
 from agent.menu.files import menu_of
 from agent.menu.proxy_menu import ProxyMenu
+from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError, SpecError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, PositiveInt, Scalar
-from autoresearch.words import scalar_text
-from funnel.attribution.worth import Estimate, worths
+from autoresearch.words import scalar_text, timestamp
+from funnel.attribution.worth import Estimate, estimate_text, worths
+from funnel.stress.long_runs import LongRunSpec
 from trainer.spec import BPB, AnyConfig, Budget, Config, Measure
 from trajectory.journal import read_rows
-from trajectory.rows import AttributionRow, CampaignRow
+from trajectory.rows import AttributionRow, CampaignRow, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +232,63 @@ def worth_words(change: ChangeWorth) -> str:
     return f"{estimate_text(change.worth)}: {verdict}"
 
 
-def estimate_text(estimate: Estimate | None) -> str:
-    """Format an estimate: ``+0.0123 (+0.0041 … +0.0205)``."""
-    if estimate is None:
-        return "not measured"
-    if estimate.is_exact:
-        return "0, exactly"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:+.4f} (one seed: no interval)"
-    return f"{estimate.value:+.4f} ({estimate.low:+.4f} … {estimate.high:+.4f})"
-
-
 def _change_text(change: ChangeWorth) -> str:
     return f"{change.knob} {scalar_text(change.baseline)} → {scalar_text(change.winner)}"
+
+
+@dataclass(kw_only=True)
+class Attribution(Experiment[str | None, AttributionRow, AttributionResult]):
+    """An attribution. A run's tag is the knob that it undoes."""
+
+    role = "attribution"
+    row_type = AttributionRow
+
+    plan: AttributionPlan
+
+    def runs(self) -> Iterator[PlannedRun[str | None]]:
+        """Yield all configs on one seed before the next seed. If stopped early, the attribution has
+        compared all of them, on fewer seeds."""
+        long_run = LongRunSpec(self.campaign, self.plan.steps)
+        for seed in self.plan.seeds:
+            # The winner without a change was never measured, so no time limit could be derived from
+            # it.
+            of_winner = long_run(self.plan.winner, seed)
+            for config, knob in self.plan.configs.items():
+                label = f"without {knob}" if knob else "the baseline"
+                if config == self.plan.winner:
+                    label = "the winner"
+                spec = of_winner.model_copy(update={"config": config})
+                yield PlannedRun(spec, label, knob, self.plan.steps)
+
+    def variant_of(self, row: AttributionRow) -> int:
+        return row.steps
+
+    def expected_s(self, run: PlannedRun[str | None]) -> float:
+        return LongRunSpec(self.campaign, self.plan.steps).expected_s(self.plan.winner)
+
+    def row(
+        self, run: PlannedRun[str | None], trial: TrialRecord, energy_wh: float | None
+    ) -> AttributionRow:
+        return AttributionRow(
+            at=timestamp(),
+            winner_hash=self.plan.winner.config_hash,
+            without=run.tag,
+            steps=self.plan.steps,
+            config=run.spec.config,
+            config_hash=trial.config_hash,
+            trial=trial,
+            energy_wh=energy_wh,
+        )
+
+    def conclude(self) -> AttributionResult:
+        return AttributionResult.of(self.plan, list(self.rows.values()))
+
+    def announcement(self) -> Iterator[str]:
+        plan = self.plan
+        alone = sum(change.config is not None for change in plan.changes)
+        yield (
+            f"attribute {LongRunSpec(self.campaign, plan.steps).budget} a run; the winner, the "
+            f"baseline and {alone} changes of {len(plan.changes)} taken back alone; seeds "
+            f"{', '.join(map(str, plan.seeds))}"
+        )
+        yield self.progress("the winner's short runs")

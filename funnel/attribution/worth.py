@@ -63,6 +63,17 @@ class Estimate(Frozen):
         return self.high is not None and self.high < 0
 
 
+def estimate_text(estimate: Estimate | None) -> str:
+    """Format an estimate: ``+0.0123 (+0.0041 … +0.0205)``."""
+    if estimate is None:
+        return "not measured"
+    if estimate.is_exact:
+        return "0, exactly"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:+.4f} (one seed: no interval)"
+    return f"{estimate.value:+.4f} ({estimate.low:+.4f} … {estimate.high:+.4f})"
+
+
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """Residual scatter of the scores after each config's and each seed's effect is removed."""

@@ -9,7 +9,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
-from funnel.attribution.result import estimate_text
+from funnel.attribution.worth import estimate_text
 from funnel.forecast.band import Forecast
 from funnel.forecast.faults import power_lines
 from funnel.plan.bundle import json_bytes

@@ -19,8 +19,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.files import replace_file, writing_to
 from autoresearch.values import AsOption, Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import timestamp
-from funnel.attribution.experiment import Attribution
-from funnel.attribution.result import AttributionPlan
+from funnel.attribution.result import Attribution, AttributionPlan
 from funnel.attribution.result import lines as attribution_lines
 from funnel.ladder.experiment import Ladder
 from funnel.ladder.plan import Planner, candidates_of

@@ -15,8 +15,7 @@ from agent.search.experiment import PlannedRun, fresh_seeds
 from agent.search.trials import TrialRunner
 from agent.workbench.experiments import ExperimentDisplay
 from autoresearch.errors import CampaignError
-from funnel.attribution.experiment import Attribution
-from funnel.attribution.result import AttributionPlan, AttributionResult
+from funnel.attribution.result import Attribution, AttributionPlan, AttributionResult
 from funnel.stress import long_runs
 from funnel.stress.experiment import StressConfig, StressPlan, StressTest
 from tests.agent.search.test_calibration import campaign
