@@ -105,22 +105,10 @@ def place_script(command: Command, filling: Filled, work: Path) -> None:
     if not name or (command.edited is None and not source.is_file()):
         return
     copy = work / name
-    _furnish_folder(copy.parent, work)
-    copy.unlink(missing_ok=True)
-    if command.edited is None:
-        copy.write_bytes(source.read_bytes())
-        return
-    from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
-
-    copy.write_text(edited(source.read_text("utf-8"), filling.edits), "utf-8")
-
-
-def _furnish_folder(folder: Path, work: Path) -> None:
-    """Replace the link to a folder below the working directory by a folder of links to its entries.
-
-    One of these can then be replaced in turn. Links and folders above it are treated alike.
-    """
-    for each in (*reversed(folder.relative_to(work).parents[:-1]), folder.relative_to(work)):
+    # A link to a folder on the way gives way to a folder of links to its entries, one of which can
+    # then be replaced in turn.
+    folder = copy.parent.relative_to(work)
+    for each in (*reversed(folder.parents[:-1]), folder):
         place = work / each
         if place.is_symlink():
             real = place.resolve()
@@ -128,3 +116,10 @@ def _furnish_folder(folder: Path, work: Path) -> None:
             place.mkdir()
             for entry in real.iterdir():
                 (place / entry.name).symlink_to(entry)
+    copy.unlink(missing_ok=True)
+    if command.edited is None:
+        copy.write_bytes(source.read_bytes())
+        return
+    from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
+
+    copy.write_text(edited(source.read_text("utf-8"), filling.edits), "utf-8")

@@ -101,7 +101,15 @@ class Forked:
             except BaseException:  # noqa: BLE001 (the edge of a process)
                 traceback.print_exc()
             finally:
-                _finish()
+                # As at the end of a program: wait for threads, call exit handlers and flush.
+                for step in (
+                    threading._shutdown,  # type: ignore[attr-defined]  # as multiprocessing does
+                    atexit._run_exitfuncs,
+                    sys.stdout.flush,
+                    sys.stderr.flush,
+                ):
+                    with contextlib.suppress(Exception):
+                        step()
                 os._exit(code)
 
     def ended(self) -> int | None:
@@ -171,15 +179,3 @@ def _imported(script: Path) -> ModuleType:
     sys.modules[script.stem] = module
     found.loader.exec_module(module)
     return module
-
-
-def _finish() -> None:
-    """Wait for threads, call exit handlers and flush, as at the end of a program."""
-    for step in (
-        threading._shutdown,  # type: ignore[attr-defined]  # as multiprocessing ends its forks
-        atexit._run_exitfuncs,
-        sys.stdout.flush,
-        sys.stderr.flush,
-    ):
-        with contextlib.suppress(Exception):
-            step()

@@ -72,7 +72,22 @@ class SourceReader:
         self._parts: list[tuple[int | None, Iterable[bytes]]] = []
         """Bytes of each file, and its documents; None for a dataset, which does not report them."""
         for source in sources:
-            self._parts += self._expand(source)
+            if source.startswith("hf:"):
+                match = _HUB_SOURCE.fullmatch(source)
+                if match is None:
+                    raise CorpusError(
+                        f"{source!r} names no dataset; write hf:NAME, hf:NAME:SPLIT or"
+                        " hf:NAME@CONFIG:SPLIT"
+                    )
+                part = match["name"], match["config"], match["split"] or "train"
+                self._parts.append((None, _each_cut(dataset_documents(*part, text_field))))
+                continue
+            path = Path(source).expanduser()
+            try:
+                paths = _stdlib_files() if source == "stdlib" else self._files(path)
+                self._parts += [(file.stat().st_size, self._file_documents(file)) for file in paths]
+            except OSError as error:
+                raise _unreadable(Path(error.filename or path), error) from error
 
     @property
     def total_bytes(self) -> int | None:
@@ -104,23 +119,6 @@ class SourceReader:
             raise _unreadable(path, error) from error
 
     # --- which files ---
-
-    def _expand(self, source: str) -> list[tuple[int | None, Iterable[bytes]]]:
-        if source.startswith("hf:"):
-            match = _HUB_SOURCE.fullmatch(source)
-            if match is None:
-                raise CorpusError(
-                    f"{source!r} names no dataset; write hf:NAME, hf:NAME:SPLIT or"
-                    " hf:NAME@CONFIG:SPLIT"
-                )
-            part = match["name"], match["config"], match["split"] or "train"
-            return [(None, _each_cut(dataset_documents(*part, self._text_field)))]
-        path = Path(source).expanduser()
-        try:
-            paths = _stdlib_files() if source == "stdlib" else self._files(path)
-            return [(file.stat().st_size, self._file_documents(file)) for file in paths]
-        except OSError as error:
-            raise _unreadable(Path(error.filename or path), error) from error
 
     def _files(self, path: Path) -> list[Path]:
         status = path.stat()

@@ -66,7 +66,23 @@ def parse_tokenizer(spec: str) -> TokenizerRecipe:
             )
         return TokenizerRecipe(f"bpe:{vocab}", f"bpe:{vocab}", partial(_trained_bpe, vocab))
     if kind == "file" and argument:
-        return _file_recipe(Path(argument))
+        path = Path(argument)
+        try:
+            json = read_given(path, MOST_FILE_BYTES)
+        except OSError as error:
+            raise CorpusError(
+                f"cannot read the tokenizer {path}: {error.strerror}; choose a readable "
+                "tokenizer.json"
+            ) from error
+        try:
+            tokenizer = JsonTokenizer(json)
+        except Exception as error:  # the library raises Exception itself, nothing narrower
+            raise CorpusError(
+                f"{path} is not a tokenizer file ({error}); choose a tokenizer.json written by the "
+                "tokenizers library"
+            ) from error
+        identity = "json:" + hashlib.sha256(json).hexdigest()
+        return TokenizerRecipe(f"file:{path.name}", identity, lambda sample: tokenizer)
     raise CorpusError(
         f"there is no tokenizer {spec!r}; choose bytes, bpe:VOCAB such as bpe:1024, or file:PATH "
         "of a tokenizer.json"
@@ -102,25 +118,6 @@ def _trained_bpe(vocab: int, sample: Iterable[bytes]) -> JsonTokenizer:
     )
     bpe.train_from_iterator((text.decode() for text in sample), trainer)
     return JsonTokenizer(bpe.to_str().encode())
-
-
-def _file_recipe(path: Path) -> TokenizerRecipe:
-    """Return the recipe of a tokenizer file written by the ``tokenizers`` library."""
-    try:
-        json = read_given(path, MOST_FILE_BYTES)
-    except OSError as error:
-        raise CorpusError(
-            f"cannot read the tokenizer {path}: {error.strerror}; choose a readable tokenizer.json"
-        ) from error
-    try:
-        tokenizer = JsonTokenizer(json)
-    except Exception as error:  # the library raises Exception itself, nothing narrower
-        raise CorpusError(
-            f"{path} is not a tokenizer file ({error}); choose a tokenizer.json written by the "
-            "tokenizers library"
-        ) from error
-    identity = "json:" + hashlib.sha256(json).hexdigest()
-    return TokenizerRecipe(f"file:{path.name}", identity, lambda sample: tokenizer)
 
 
 class ByteTokenizer:

@@ -194,10 +194,6 @@ class Supervised:
             # Otherwise the server has just died and its orphans are no longer below it: the
             # previous poll knows which processes to end.
             self._usage = usage
-        return self._over_a_limit()
-
-    def _over_a_limit(self) -> Stopped | None:
-        """Return which limit the trial exceeds, if any."""
         limits, usage = self._spec.limits, self._usage
         for count, limit, things in (
             (len(usage.pids), limits.processes, "processes"),

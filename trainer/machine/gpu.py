@@ -106,24 +106,25 @@ def gpu_count() -> int:
 # --- in a process of its own ---------------------------------------------------------------
 
 
-def _answer(device: str | None = None) -> GpuMemory | GpuCount:
-    import torch  # noqa: PLC0415 (the caller needs only the types)
-
-    if device is None:
-        return GpuCount(count=torch.cuda.device_count())
-    properties = torch.cuda.get_device_properties(device)
-    is_unified = bool(getattr(properties, "is_integrated", False))
-    free_bytes = None if is_unified else torch.cuda.mem_get_info(device)[0]
-    return GpuMemory(
-        gib=properties.total_memory / (1 << 30),
-        is_unified=is_unified,
-        free_gib=None if free_bytes is None else free_bytes / (1 << 30),
-    )
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print the memory of the given device as JSON, or without a device the number of GPUs."""
-    return reply(lambda: _answer(*arguments))
+
+    def answer() -> GpuMemory | GpuCount:
+        import torch  # noqa: PLC0415 (the caller needs only the types)
+
+        if not arguments:
+            return GpuCount(count=torch.cuda.device_count())
+        (device,) = arguments
+        properties = torch.cuda.get_device_properties(device)
+        is_unified = bool(getattr(properties, "is_integrated", False))
+        free_bytes = None if is_unified else torch.cuda.mem_get_info(device)[0]
+        return GpuMemory(
+            gib=properties.total_memory / (1 << 30),
+            is_unified=is_unified,
+            free_gib=None if free_bytes is None else free_bytes / (1 << 30),
+        )
+
+    return reply(answer)
 
 
 if __name__ == "__main__":

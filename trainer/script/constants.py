@@ -48,10 +48,16 @@ class Constant:
 
 def constants(tree: ast.Module) -> dict[str, Constant]:
     """Return a script's constants by their names in a menu, in the order of the text."""
-    found = list(_of_module(tree))
-    found += [
-        one for node in tree.body if isinstance(node, ast.ClassDef) for one in _of_class(node, tree)
-    ]
+    stored = Counter(name for name, _ in _stores(tree))
+    found: list[Constant] = []
+    for name, value in first_values(tree).items():
+        if stored[name] == 1 and not name.startswith("_"):
+            found += constants_in(name, value)
+            if isinstance(value, ast.Dict) and SETTINGS.search(name):
+                found += _entries(name, value, tree)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found += _of_class(node, tree)
     found.sort(key=lambda one: (one.node.lineno, one.node.col_offset))
     times = Counter(one.name for one in found)
     named: dict[str, Constant] = {}
@@ -83,15 +89,6 @@ def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 # --- the module's own ---------------------------------------------------------------------------
-
-
-def _of_module(tree: ast.Module) -> Iterator[Constant]:
-    times = Counter(name for name, _ in _stores(tree))
-    for name, value in first_values(tree).items():
-        if times[name] == 1 and not name.startswith("_"):
-            yield from constants_in(name, value)
-            if isinstance(value, ast.Dict) and SETTINGS.search(name):
-                yield from _entries(name, value, tree)
 
 
 SETTINGS = re.compile(
@@ -186,13 +183,13 @@ class _Stores(ast.NodeVisitor):
     def visit_Lambda(self, node: ast.Lambda) -> None:
         return
 
-    def _comprehension(self, node: ast.AST) -> None:
+    def visit_ListComp(self, node: ast.AST) -> None:
         """Visit only ``:=``: other targets of a comprehension are local to it."""
         for one in ast.walk(node):
             if isinstance(one, ast.NamedExpr):
                 self.visit(one.target)
 
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # noqa: N815
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:

@@ -125,7 +125,15 @@ class TelemetryFile:
         :param elapsed_s: since the session's start.
         :raises OSError: if it cannot be written.
         """
-        cells = [sample.at, f"{elapsed_s:.3f}", *(_cell(sample, name) for name in MEASURED)]
+        cells = [sample.at, f"{elapsed_s:.3f}"]
+        for name in MEASURED:
+            value = getattr(sample, name)
+            if value is None:
+                cells.append("")
+            elif name == "throttle_reasons":
+                cells.append("|".join(value) or "none")
+            else:
+                cells.append(f"{value:.{_DECIMALS[name]}f}" if name in _DECIMALS else str(value))
         with self._path.open("ab", buffering=0) as file:
             write_all(file.fileno(), ",".join(cells).encode() + b"\n")
 
@@ -154,12 +162,3 @@ def _sessions(text: str) -> list[list[Sample]]:
             sessions[-1].append(sample)
             last_s = sample.monotonic_s
     return sessions
-
-
-def _cell(sample: Sample, name: str) -> str:
-    value = getattr(sample, name)
-    if value is None:
-        return ""
-    if name == "throttle_reasons":
-        return "|".join(value) or "none"
-    return f"{value:.{_DECIMALS[name]}f}" if name in _DECIMALS else str(value)

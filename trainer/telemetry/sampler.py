@@ -138,7 +138,13 @@ class Sampler(Closing):
                     with self._changed:
                         self._earlier = self._file.sessions
             while not sample.blank:
-                self._take(sample)
+                with self._changed:
+                    self._samples.append(sample)
+                    self._changed.notify_all()
+                with self._noting_refusals():
+                    if self._file is not None:
+                        elapsed_s = sample.monotonic_s - self._samples[0].monotonic_s
+                        self._file.append(sample, elapsed_s)
                 with self._changed:
                     due_in_s = self._last_s + self._interval_s - time.monotonic()
                     self._changed.wait_for(
@@ -156,15 +162,6 @@ class Sampler(Closing):
                 self._ended = True
                 self._changed.notify_all()
             self._telemetry.close()
-
-    def _take(self, sample: Sample) -> None:
-        """Keep one sample, in memory and in the file."""
-        with self._changed:
-            self._samples.append(sample)
-            self._changed.notify_all()
-        with self._noting_refusals():
-            if self._file is not None:
-                self._file.append(sample, sample.monotonic_s - self._samples[0].monotonic_s)
 
     @contextmanager
     def _noting_refusals(self) -> Iterator[None]:

@@ -68,16 +68,18 @@ def check_elsewhere(config: Config, backend: BackendName, device: str, *, compil
 
 def main(arguments: Sequence[str]) -> int:
     """Print whether the config can be trained, as JSON."""
-    return reply(lambda: _readiness(*arguments))
+    config, backend, device, compile = arguments
 
+    def readiness() -> Readiness:
+        name = cast(BackendName, backend)
+        try:
+            wanted = Config.model_validate_json(config)
+            check_here(wanted, name, device, compile=compile == "compile")
+        except AutoresearchError as error:
+            return Readiness(refusal=TrialError.of(error))
+        return Readiness()
 
-def _readiness(config: str, backend: str, device: str, compile: str) -> Readiness:
-    name = cast(BackendName, backend)
-    try:
-        check_here(Config.model_validate_json(config), name, device, compile=compile == "compile")
-    except AutoresearchError as error:
-        return Readiness(refusal=TrialError.of(error))
-    return Readiness()
+    return reply(readiness)
 
 
 if __name__ == "__main__":

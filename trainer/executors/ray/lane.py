@@ -133,11 +133,17 @@ class RayLane(Lane):
 
         :raises AutoresearchError: if the node refuses it.
         """
-        texts = {
-            text.sha256: _contents(Path(text.path))
-            for text in spec.texts
-            if text.sha256 not in self._known
-        }
+        texts: dict[str, bytes] = {}
+        for text in spec.texts:
+            if text.sha256 in self._known:
+                continue
+            path = Path(text.path)
+            try:
+                texts[text.sha256] = path.read_bytes()
+            except OSError as error:
+                raise CorpusError(
+                    f"cannot read {path}: {error.strerror}; prepare it again"
+                ) from error
         has_corpus = (Path(spec.corpus_dir) / META).is_file()
         # A node may have to hash a corpus of tens of gigabytes.
         patience_s = _SILENCE_S if spec.corpus_sha256 in self._known else _HASHING_S
@@ -176,10 +182,3 @@ class RayLane(Lane):
             raise end
         files.write_result(end)
         return end
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CorpusError(f"cannot read {path}: {error.strerror}; prepare it again") from error
