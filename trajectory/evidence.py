@@ -190,12 +190,9 @@ class Evidence:
             self.baseline_hash = row.config_hash
             self.incumbent_hash = self.incumbent_hash or row.config_hash
             self._record([row.trial])
-        elif isinstance(row, IterationRow):
-            self._add_proposal(row)
-            self._add_decision(row)
-
-    def _add_proposal(self, row: IterationRow) -> None:
-        """Record how the iteration's proposal came about."""
+            return
+        if not isinstance(row, IterationRow):
+            return
         self.iterations += 1
         add_iteration(self.track_records, row)
         self.credits = credited(self.credits, row)
@@ -205,9 +202,6 @@ class Evidence:
             self.refused_code = (*self.refused_code, *refused_code(row))[-REFUSED_CODE:]
         if row.proposer.ideas:
             self.ideas = (*self.ideas, *ideas_of(row))[-IDEAS:]
-
-    def _add_decision(self, row: IterationRow) -> None:
-        """Record the iteration's config, its trials, and what was decided."""
         if row.config is None or row.config_hash is None or not row.verdict.allowed:
             return
         entry, decision = self._at(row.config, row.config_hash, row.iter), row.decision

@@ -191,7 +191,15 @@ def batches(records: Iterable[Record], *, rows: int, size: int) -> Iterator[list
 
 def _parse(path: Path, line: int, raw: bytes) -> Row:
     if line == 1:
-        _check_schema(path, raw)
+        first = None
+        with suppress(ValueError):
+            first = json.loads(raw)
+        schema = first.get("schema") if isinstance(first, dict) else None
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise JournalError(
+                f"{path} was written with row format {schema} and this version reads up to "
+                f"{SCHEMA}; install the autoresearch that wrote it, or a newer one"
+            )
     try:
         row = parse_row(raw.rstrip())  # pydantic counts the line's end as a second line
     except ValidationError as error:
@@ -211,19 +219,6 @@ def _parse(path: Path, line: int, raw: bytes) -> Row:
             "its first line; restore the file from a copy"
         )
     return row
-
-
-def _check_schema(path: Path, raw: bytes) -> None:
-    try:
-        first = json.loads(raw)
-    except ValueError:
-        return
-    schema = first.get("schema") if isinstance(first, dict) else None
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise JournalError(
-            f"{path} was written with row format {schema} and this version reads up to {SCHEMA}; "
-            "install the autoresearch that wrote it, or a newer one"
-        )
 
 
 def _is_json(raw: bytes) -> bool:

@@ -72,7 +72,14 @@ class CampaignLock:
             other = _read_holder(descriptor)
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise CampaignLockedError(_locked(self._directory, other)) from error
+                who = "another process, which is only just starting"
+                if other is not None:
+                    command = other.command or "no command line"
+                    who = f"process {other.pid} on {other.host} since {other.started} ({command})"
+                raise CampaignLockedError(
+                    f"campaign {self._directory} is being written by {who}; wait for it to end or "
+                    "stop it"
+                ) from error
             raise MachineryError(
                 f"cannot lock {path} ({error.strerror}); "
                 "keep the campaign on a file system that supports flock and has space left"
@@ -134,15 +141,3 @@ def _read_holder(descriptor: int) -> Holder | None:
         return Holder.model_validate_json(os.pread(descriptor, 65536, 0))
     except (OSError, ValidationError):
         return None
-
-
-def _locked(directory: Path, holder: Holder | None) -> str:
-    if holder is None:
-        return (
-            f"campaign {directory} is being written by another process, which is only just "
-            "starting; wait for it to end or stop it"
-        )
-    return (
-        f"campaign {directory} is being written by process {holder.pid} on {holder.host} since "
-        f"{holder.started} ({holder.command or 'no command line'}); wait for it to end or stop it"
-    )

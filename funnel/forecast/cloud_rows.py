@@ -63,6 +63,7 @@ _SUMMARY = "train_runtime"
 """Key of Hugging Face's last row, whose ``train_loss`` is the mean over the run."""
 _STEP_TRAIN = re.compile(rf"\s*(\d+) train{_FIGURE}\s*")
 """A line of build-nanogpt's log: ``250 train 5.9``."""
+_DECIMAL_COMMA = re.compile(r"\A(\s*[-+]?\d+),(\d+\s*)\Z")
 
 
 def log_rows(text: str) -> Iterable[Row]:
@@ -179,15 +180,12 @@ def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
         if not record:
             continue
         if len(record) == len(names):
-            cells = map(_point, record) if delimiter == ";" else record
+            cells = record
+            if delimiter == ";":
+                cells = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in record]
             yield records.line_num, dict(zip(names, cells, strict=True))
         elif is_table and records.line_num <= len(lines):
             yield records.line_num, None
-
-
-def _point(cell: str) -> str:
-    """Return a cell with its decimal comma replaced by a point."""
-    return cell.replace(",", ".") if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) else cell
 
 
 def _plain(values: Mapping[str, object]) -> dict[str, object]:

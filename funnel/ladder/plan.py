@@ -223,7 +223,8 @@ class Planner:
         runs: list[LadderRun] = []
         for rung, size in enumerate(sizes, start=1):
             shapes = self._shapes(round(size))
-            for tokens in map(self._tokens, sizes[rung - 1 : rung + 1]):
+            for params in sizes[rung - 1 : rung + 1]:
+                tokens = round(self.asked.tokens_per_param * params)
                 runs += (self._run(name, rung, shape, tokens) for name, shape in shapes)
         return runs
 
@@ -234,9 +235,6 @@ class Planner:
             shape = scaled(config, own_params(shapes[0][1]) if shapes else params)
             shapes.append((name, shape))
         return shapes
-
-    def _tokens(self, params: float) -> int:
-        return round(self.asked.tokens_per_param * params)
 
     def _run(self, recipe: Recipe, rung: int, shape: Config, tokens: int) -> LadderRun:
         source = self.candidates.winner if recipe == "winner" else self.candidates.baseline

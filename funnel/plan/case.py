@@ -134,7 +134,18 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
         evidence.add(row)
     stress = [row for row in reversed(rows) if isinstance(row, StressRow)]
     finalists = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
-    ended = _latest(directory, finalists)
+    command = f"autoresearch stress --campaign {directory}"
+    if not finalists:
+        raise HandoffError(
+            f"{directory} has no finished stress test, and a launch plan is made from its long "
+            f"runs; run: {command}"
+        )
+    ended = finalists[0]
+    if not ended.finalists:
+        raise HandoffError(
+            f"no config of {directory} survived its latest stress test of {ended.steps} steps, so "
+            f"there is nothing to launch; try more of them with: {command} --top 10"
+        )
     runs = gather(stress, ended.steps)
     ranked = ranking.top(evidence, len(evidence.configs))
     noise = Noise.of(evidence)
@@ -149,21 +160,6 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
         ranking_test=ranking_test(ranked, stress, finalists),
         confirmations=tuple(row.found for row in reversed(rows) if isinstance(row, ConfirmedRow)),
     )
-
-
-def _latest(directory: Path, finalists: list[FinalistsRow]) -> FinalistsRow:
-    command = f"autoresearch stress --campaign {directory}"
-    if not finalists:
-        raise HandoffError(
-            f"{directory} has no finished stress test, and a launch plan is made from its long "
-            f"runs; run: {command}"
-        )
-    if not finalists[0].finalists:
-        raise HandoffError(
-            f"no config of {directory} survived its latest stress test of {finalists[0].steps} "
-            f"steps, so there is nothing to launch; try more of them with: {command} --top 10"
-        )
-    return finalists[0]
 
 
 def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:

@@ -74,12 +74,17 @@ class StressReport:
         for line in self.table:
             verdict, found = line.runs.verdict, line.standing
             at = "" if verdict.step is None else f" at step {verdict.step}"
+            versus = ""
+            if found and found.delta_vs_baseline is not None:
+                versus = measure.signed(found.delta_vs_baseline)
+                if found.delta_stderr is not None:
+                    versus += f" ± {measure.size(found.delta_stderr)}"
             yield Text.assemble(
                 f"{line.config.rank:>4}  {line.config.purpose:<9} ",
                 (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
                 f" {len(line.runs.scores):>2} "
                 f"{measure.text(found.objective) if found else '':>8}   "
-                f"{_versus(found, measure):<22}",
+                f"{versus:<22}",
             )
             changes = changes_text(difference(line.config.config, baseline))
             yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
@@ -140,10 +145,3 @@ class StressReport:
             "finalists": [entry.model_dump(mode="json") for entry in self.finalists.finalists],
             "ranking": fidelity_json(self.ranking),
         }
-
-
-def _versus(found: Finalist | None, measure: Measure) -> str:
-    if found is None or found.delta_vs_baseline is None:
-        return ""
-    error = "" if found.delta_stderr is None else f" ± {measure.size(found.delta_stderr)}"
-    return f"{measure.signed(found.delta_vs_baseline)}{error}"

@@ -198,7 +198,11 @@ def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> Im
     with _atomic_directory(directory) as folder:
         if source.foreign is None:
             shutil.copyfile(journal, folder / JOURNAL_FILE)
-            _copy_curves(journal.parent, folder, source.rows)
+            for trial_id in {trial.trial_id for row in source.rows for trial in trials_of(row)}:
+                curve = journal.parent / TRIALS_DIR / trial_id / CURVE_FILE
+                if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
+                    (folder / TRIALS_DIR / trial_id).mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(curve, folder / TRIALS_DIR / trial_id / CURVE_FILE)
         lines: list[ForeignLine] = [campaign.provenance, *campaign.runs]
         text = "".join(f"{line.model_dump_json(by_alias=True)}\n" for line in lines)
         (folder / IMPORTED_FILE).write_text(text, "utf-8")
@@ -244,15 +248,6 @@ def _read_lines(source: Source) -> ImportedCampaign:
             f"{source.path} has a first line that is none, or two; import the campaign again"
         )
     return ImportedCampaign(provenance, tuple(runs))
-
-
-def _copy_curves(source: Path, folder: Path, rows: Sequence[Row]) -> None:
-    """Copy the learning curves of the campaign's trials that exist beside the journal."""
-    for trial_id in {trial.trial_id for row in rows for trial in trials_of(row)}:
-        curve = source / TRIALS_DIR / trial_id / CURVE_FILE
-        if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
-            (folder / TRIALS_DIR / trial_id).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(curve, folder / TRIALS_DIR / trial_id / CURVE_FILE)
 
 
 def _refuse_unless_new(directory: Path) -> None:

@@ -103,11 +103,14 @@ def _tsv_run(line: Line, names: list[str], column: str, file: ForeignFile) -> Fo
     if len(cells) != len(names):
         raise ValueError(f"it has {len(cells)} cells and the header {len(names)}")
     row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
+    cell = row[column]
+    # float() also accepts 1_0 and other scripts' digits.
+    is_number = _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
     return scored_run(
         file,
         line,
         row,
-        score=float(cell) if _is_number(cell := row[column]) else None,
+        score=float(cell) if is_number else None,
         said=f"its {file.measure} is {cell!r:.60}, not a number",
     )
 
@@ -139,11 +142,6 @@ def scored_run(
             "action": action,
         }
     )
-
-
-def _is_number(cell: str) -> bool:
-    # float() also accepts 1_0 and other scripts' digits.
-    return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
 
 
 def _is_header(cells: list[str]) -> bool:

@@ -105,10 +105,32 @@ def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves:
     :raises FormatError: if the experiment exists, or MLflow refuses or cannot be reached.
     """
     client = mlflow_client(where)
+    from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
+
     with translated(where), _new_experiment(client, where, experiment) as experiment_id:
         written = 0
         for tracked in trials:
-            _write_run(client, experiment_id, tracked, curves)
+            trial = tracked.trial
+            began_ms, ended_ms = round(1000 * tracked.began_s), round(1000 * tracked.ended_s)
+            tags = {key: value[:TAG_CHARACTERS] for key, value in tracked.tags.items()}
+            created = client.create_run(experiment_id, began_ms, tags, trial.trial_id)
+            run_id = str(created.info.run_id)
+            params = [Param(name, str(value)) for name, value in tracked.params.items()]
+            metrics = [Metric(name, value, ended_ms, 0) for name, value in tracked.metrics.items()]
+            metrics += [
+                Metric(name, value, began_ms + round(1000 * point.elapsed_s), point.step)
+                for point in curves(trial.trial_id)
+                for name, value in curve_metrics(point).items()
+            ]
+            batches = max(-(-len(params) // PARAM_BATCH), -(-len(metrics) // BATCH))
+            for number in range(batches):
+                client.log_batch(
+                    run_id,
+                    metrics=metrics[number * BATCH : (number + 1) * BATCH],
+                    params=params[number * PARAM_BATCH : (number + 1) * PARAM_BATCH],
+                )
+            status = "FAILED" if trial.objective is None else "FINISHED"
+            client.set_terminated(run_id, status, ended_ms)
             written += 1
         return written
 
@@ -133,28 +155,3 @@ def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
         with suppress(Exception):  # only the first error is reported
             client.delete_experiment(experiment_id)
         raise
-
-
-def _write_run(client: Any, experiment_id: str, tracked: Tracked, curves: Curves) -> None:
-    from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
-
-    trial = tracked.trial
-    began_ms, ended_ms = round(1000 * tracked.began_s), round(1000 * tracked.ended_s)
-    tags = {key: value[:TAG_CHARACTERS] for key, value in tracked.tags.items()}
-    created = client.create_run(experiment_id, began_ms, tags, trial.trial_id)
-    run_id = str(created.info.run_id)
-    params = [Param(name, str(value)) for name, value in tracked.params.items()]
-    metrics = [Metric(name, value, ended_ms, 0) for name, value in tracked.metrics.items()]
-    metrics += [
-        Metric(name, value, began_ms + round(1000 * point.elapsed_s), point.step)
-        for point in curves(trial.trial_id)
-        for name, value in curve_metrics(point).items()
-    ]
-    batches = max(-(-len(params) // PARAM_BATCH), -(-len(metrics) // BATCH))
-    for number in range(batches):
-        client.log_batch(
-            run_id,
-            metrics=metrics[number * BATCH : (number + 1) * BATCH],
-            params=params[number * PARAM_BATCH : (number + 1) * PARAM_BATCH],
-        )
-    client.set_terminated(run_id, "FAILED" if trial.objective is None else "FINISHED", ended_ms)

@@ -24,7 +24,12 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
         copy = Path(folder, "study")
         copy.write_bytes(source.data)
         try:
-            storage = _storage(copy, is_database=source.data.startswith(MAGIC))
+            storage: optuna.storages.BaseStorage
+            if source.data.startswith(MAGIC):
+                url = f"sqlite:///{copy}"
+                storage = optuna.storages.RDBStorage(url, skip_table_creation=True)
+            else:
+                storage = optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
             names = optuna.get_all_study_names(storage)
             study = optuna.load_study(
                 study_name=chosen(source, "studies", names, wanted), storage=storage
@@ -42,13 +47,6 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
             "better"
         )
     return foreign_file("optuna", source, [_run(trial) for trial in trials], Wanted(MEASURE))
-
-
-def _storage(copy: Path, *, is_database: bool) -> optuna.storages.BaseStorage:
-    if is_database:
-        url = f"sqlite:///{copy}"
-        return optuna.storages.RDBStorage(url, skip_table_creation=True)
-    return optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
 
 
 def _run(trial: optuna.trial.FrozenTrial) -> Recorded:

@@ -20,14 +20,14 @@ import sqlalchemy as sa
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
 from trainer.spec import TrialFailed
-from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.evidence import Evidence
 from trajectory.history import tables
 from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
 from trajectory.history.view_definitions import create_views
 from trajectory.journal import Journal, Record, batches, read_records
 from trajectory.lock import CampaignLock
 from trajectory.reading import Results
-from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun, TrialRecord, trials_of
+from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun, trials_of
 
 _BATCH_ROWS = 500
 _BATCH_BYTES = 8 << 20
@@ -150,18 +150,42 @@ class History(Closing):
 
 def _insert(connection: sa.Connection, campaign_id: str, records: Sequence[Record]) -> set[str]:
     """Insert rows and their trials, and return the hashes of the configs that they may change."""
-    connection.execute(rows.insert(), [_row_values(campaign_id, record) for record in records])
-    trial_values = [
-        _trial_values(campaign_id, record.line, number, trial)
-        for record in records
-        for number, trial in enumerate(trials_of(record.row))
-    ]
-    if trial_values:
-        connection.execute(trials.insert(), trial_values)
+    row_values: list[dict[str, Any]] = []
+    trial_values: list[dict[str, Any]] = []
     changed: set[str] = set()
-    for row in (record.row for record in records):
+    for record in records:
+        row, key = record.row, {"campaign_id": campaign_id, "line": record.line}
+        iteration = row if isinstance(row, IterationRow) else None
+        row_values.append(
+            {
+                **key,
+                "kind": row.kind,
+                "iter": iteration.iter if iteration else None,
+                "action": iteration.decision.action if iteration else None,
+                "config_hash": row.config_hash if isinstance(row, _OF_ONE_CONFIG) else None,
+                "json": record.raw.decode().rstrip("\n"),
+            }
+        )
+        trial_values += [
+            {
+                **key,
+                "number": number,
+                "trial_id": trial.trial_id,
+                "role": trial.role,
+                "config_hash": trial.config_hash,
+                "seed": str(trial.seed),
+                "status": trial.result.status,
+                "objective": trial.objective,
+                "train_s": None if isinstance(trial.result, TrialFailed) else trial.result.train_s,
+                "wall_s": trial.wall_s,
+            }
+            for number, trial in enumerate(trials_of(row))
+        ]
         if isinstance(row, IterationRow | BaselineRow):
             changed |= {trial.config_hash for trial in trials_of(row)} | {row.config_hash or ""}
+    connection.execute(rows.insert(), row_values)
+    if trial_values:
+        connection.execute(trials.insert(), trial_values)
     return changed
 
 
@@ -170,7 +194,19 @@ def _replace_configs(
 ) -> None:
     """Write these configs as the evidence has them."""
     values = [
-        _config_values(campaign_id, position, entry)
+        {
+            "campaign_id": campaign_id,
+            "position": position,
+            "config_hash": entry.config_hash,
+            "iter": entry.iter,
+            "action": entry.action,
+            "n": entry.n,
+            "mean_objective": entry.mean if entry.n else None,
+            "failures": len(entry.failures),
+            "train_s": entry.train_s,
+            "params": entry.params,
+            "config": entry.config.model_dump_json(),
+        }
         for position, entry in enumerate(evidence.configs.values())
         if entry.config_hash in changed
     ]
@@ -180,52 +216,6 @@ def _replace_configs(
         )
         connection.execute(stale, [{"at": one["position"]} for one in values])
         connection.execute(configs.insert(), values)
-
-
-def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
-    row = record.row
-    iteration = row if isinstance(row, IterationRow) else None
-    return {
-        "campaign_id": campaign_id,
-        "line": record.line,
-        "kind": row.kind,
-        "iter": iteration.iter if iteration else None,
-        "action": iteration.decision.action if iteration else None,
-        "config_hash": row.config_hash if isinstance(row, _OF_ONE_CONFIG) else None,
-        "json": record.raw.decode().rstrip("\n"),
-    }
-
-
-def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) -> dict[str, Any]:
-    return {
-        "campaign_id": campaign_id,
-        "line": line,
-        "number": number,
-        "trial_id": trial.trial_id,
-        "role": trial.role,
-        "config_hash": trial.config_hash,
-        "seed": str(trial.seed),
-        "status": trial.result.status,
-        "objective": trial.objective,
-        "train_s": None if isinstance(trial.result, TrialFailed) else trial.result.train_s,
-        "wall_s": trial.wall_s,
-    }
-
-
-def _config_values(campaign_id: str, position: int, entry: ConfigEvidence) -> dict[str, Any]:
-    return {
-        "campaign_id": campaign_id,
-        "position": position,
-        "config_hash": entry.config_hash,
-        "iter": entry.iter,
-        "action": entry.action,
-        "n": entry.n,
-        "mean_objective": entry.mean if entry.n else None,
-        "failures": len(entry.failures),
-        "train_s": entry.train_s,
-        "params": entry.params,
-        "config": entry.config.model_dump_json(),
-    }
 
 
 def _digest_of(journal: Path, length: int) -> hashlib._Hash:

@@ -25,7 +25,7 @@ from autoresearch.layout import (
     in_flight_files,
     is_imported,
 )
-from trainer.spec import BPB, Measure
+from trainer.spec import BPB
 from trajectory.journal import read_records
 from trajectory.live.brief import Brief, Status, brief_of, estimates
 from trajectory.live.growing_files import (
@@ -223,6 +223,8 @@ class Follower:
         left = None if self.until is None else max(0, self.until - len(self.briefs))
         silent_s = max(0.0, time.time() - self._activity_s)
         measure = self.campaign.measured_in if self.campaign else BPB
+        if self._estimates[0] != self.rows or not self._estimates[1]:
+            self._estimates = self.rows, estimates(self.state, self.briefs, measure)
         lane_use = self.state.lane_use
         metered = [brief.energy_wh for brief in self.briefs if brief.energy_wh is not None]
         return Status(
@@ -237,20 +239,13 @@ class Follower:
             unit=measure.short,
             direction=measure.direction,
             digits=measure.digits,
-            **self._estimated(measure),
+            **self._estimates[1],
             failures=dict(self.state.failures),
             energy_wh=sum(metered) if metered else None,
             lanes=lane_use.lanes or None,
             lanes_in_use=lane_use.share,
             lanes_in_use_of_hour=lane_use.share_of_last_hour,
         )
-
-    def _estimated(self, measure: Measure) -> dict[str, Any]:
-        rows, known = self._estimates
-        if rows != self.rows or not known:
-            known = estimates(self.state, self.briefs, measure)
-            self._estimates = self.rows, known
-        return known
 
     def _state(self, silent_s: float) -> Literal["running", "paused", "silent", "done"]:
         if self.paused:

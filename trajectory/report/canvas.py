@@ -144,15 +144,15 @@ def show_scores(axis: Axis, measure: Measure) -> None:
     Call this after setting the limits."""
     if measure.direction == "minimise":
         return
+
+    def text(objective: float, _: object) -> str:
+        low, high = axis.get_view_interval()
+        # As many decimals as the axis needs to tell its ticks apart
+        decimals = max(0, 1 - math.floor(math.log10(abs(high - low) or 1.0)))
+        return f"{measure.score(objective) + 0.0:.{decimals}f}".replace("-", "\u2212")
+
     axis.set_inverted(True)
-    axis.set_major_formatter(lambda objective, _: _score_text(axis, measure.score(objective)))
-
-
-def _score_text(axis: Axis, score: float) -> str:
-    """Return the score with as many decimals as the axis needs to tell its ticks apart."""
-    low, high = axis.get_view_interval()
-    decimals = max(0, 1 - math.floor(math.log10(abs(high - low) or 1.0)))
-    return f"{score + 0.0:.{decimals}f}".replace("-", "\u2212")
+    axis.set_major_formatter(text)
 
 
 SHOWN = 0.985

@@ -44,7 +44,20 @@ def progress(found: Findings) -> Figure:
     shows = any(point.score for point in points) or bool(points and found.baseline)
     values = (points, found.about.scoring, found.baseline, found.noise, believed_steps(found))
     draw = partial(progress_picture, *values) if shows else None
-    caption = _caption(points, found.noise)
+    dots = "Each dot is a candidate's mean over its seeds"
+    bars = ". There are no bars, because no config ran twice and the noise is unknown."
+    if found.noise is not None:
+        bars = (
+            "; its bar is the 95 % interval of that mean, from the noise of all configs "
+            "(mean ± t·σ/√n). The band is the 95 % interval of the baseline's mean."
+        )
+    caption = (
+        f"{dots}{bars} The steps show each incumbent's estimated score now, from all its runs. The "
+        "score with which it was kept is better, because it was chosen partly by luck. Marks at "
+        "the bottom are refused proposals and trials without a score."
+    )
+    if found.noise is not None and len(points) > MAX_LINKED:
+        caption += " With so many iterations, discarded ones are drawn without their bars."
     return Figure("progress", SEARCH, caption, draw, found.kept[-MOST_KEPT:])
 
 
@@ -55,27 +68,6 @@ def points_of(found: Findings) -> list[Point]:
         score = None if one.mean is None else of_runs(one.mean, one.runs, found.noise)
         points.append(Point(one.iter, one.outcome, score))
     return points
-
-
-def _caption(points: Sequence[Point], noise: RunNoise | None) -> str:
-    dots = "Each dot is a candidate's mean over its seeds"
-    steps = (
-        " The steps show each incumbent's estimated score now, from all its runs. The score with "
-        "which it was kept is better, because it was chosen partly by luck. Marks at the bottom "
-        "are refused proposals and trials without a score."
-    )
-    if noise is None:
-        return (
-            f"{dots}. There are no bars, because no config ran twice and the noise is unknown."
-            f"{steps}"
-        )
-    bars = (
-        "; its bar is the 95 % interval of that mean, from the noise of all configs "
-        "(mean ± t·σ/√n). The band is the 95 % interval of the baseline's mean."
-    )
-    many = len(points) > MAX_LINKED
-    left_out = " With so many iterations, discarded ones are drawn without their bars."
-    return dots + bars + steps + (left_out if many else "")
 
 
 def believed_steps(found: Findings) -> list[tuple[int, float]]:

@@ -25,7 +25,7 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures import SPENT, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.iterations import PARTS, Iteration, Spent
+from trajectory.report.iterations import PARTS, Spent
 from trajectory.spending import SearchBill
 
 if TYPE_CHECKING:
@@ -142,7 +142,16 @@ def time_and_energy(found: Findings) -> Figure:
     """Return seconds by iteration, stacked by activity, and below them the energy if it was
     metered."""
     usage = usage_of(found)
-    bars = _bars(sorted(found.iterations, key=lambda iteration: iteration.iter))
+    iterations = sorted(found.iterations, key=lambda iteration: iteration.iter)
+    size = -(-len(iterations) // MAX_BARS) or 1
+    bars = []
+    for start in range(0, len(iterations), size):
+        group = iterations[start : start + size]
+        spent = Spent()
+        for iteration in group:
+            spent.add(iteration.spent, weight=1 / len(group))
+        metered = [one.energy_wh for one in group if one.energy_wh is not None]
+        bars.append(Bar(group[0].iter, group[-1].iter, spent, fmean(metered) if metered else None))
     averaged = any(bar.last > bar.first for bar in bars)
     mean = "; each bar is the mean of several iterations" if averaged else ""
     below = " Below: the watt-hours that the device's meter counted."
@@ -182,19 +191,6 @@ def _draw(usage: Usage, bars: Sequence[Bar]) -> Picture:
             f"{work.total:.0f} s, of which training {work.training:.0f} s."
         )
     return Picture("time-and-energy", alt, figure)
-
-
-def _bars(iterations: Sequence[Iteration]) -> list[Bar]:
-    size = -(-len(iterations) // MAX_BARS) or 1
-    bars = []
-    for start in range(0, len(iterations), size):
-        group = iterations[start : start + size]
-        spent = Spent()
-        for iteration in group:
-            spent.add(iteration.spent, weight=1 / len(group))
-        metered = [one.energy_wh for one in group if one.energy_wh is not None]
-        bars.append(Bar(group[0].iter, group[-1].iter, spent, fmean(metered) if metered else None))
-    return bars
 
 
 def _draw_seconds(axes: Axes, bars: Sequence[Bar]) -> None:
