@@ -16,14 +16,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import (
-    naming_full_disk,
-    replace_file,
-    replacing,
-    sweep,
-    writing,
-    writing_to,
-)
+from autoresearch.files import naming_full_disk, replace_file, replacing, sweep, writing, writing_to
 from tests.support.places import ROOT
 
 MEBIBYTE = 1 << 20

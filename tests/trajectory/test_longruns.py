@@ -20,14 +20,7 @@ from tests.support.rows import (
 from trainer.spec import TrialFailed
 from trajectory import ranking
 from trajectory.evidence import Evidence
-from trajectory.longruns import (
-    SEVERITY,
-    LongNoise,
-    finalists,
-    gather,
-    ranking_test,
-    standing,
-)
+from trajectory.longruns import SEVERITY, LongNoise, finalists, gather, ranking_test, standing
 from trajectory.rows import FinalistsRow, Row, StressRow
 
 BASELINE = config()

@@ -37,12 +37,7 @@ class Simulated:
 
 
 def simulate(
-    seed: int,
-    *,
-    good: int = 80,
-    bad: int = 20,
-    tau: float = 0.05,
-    shared: float = 0.5,
+    seed: int, *, good: int = 80, bad: int = 20, tau: float = 0.05, shared: float = 0.5
 ) -> Simulated:
     """Simulate config 0, replicated on five seeds, and configs that race it on the same ones.
 

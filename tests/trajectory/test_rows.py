@@ -197,12 +197,7 @@ def test_a_row_says_only_what_its_campaign_uses() -> None:
     for row in CONFIRMATION[:-1]:
         assert len(json.loads(dump_row(row))["trial"]["result"]["texts"]) == 1
     assert not {"texts", "checkpoints_bpb"} & set(dump_row(baseline_row(1, 4.0, 0)).split('"'))
-    chosen = {
-        "reserve_holdout": True,
-        "cudnn_attention": True,
-        "average": EMA,
-        "cooldown_steps": 5,
-    }
+    chosen = {"reserve_holdout": True, "cudnn_attention": True, "average": EMA, "cooldown_steps": 5}
     assert not chosen.keys() & json.loads(dump_row(begun)).keys()
     other = begun.model_copy(update=chosen)
     assert chosen.keys() <= json.loads(dump_row(other)).keys()

@@ -88,12 +88,7 @@ def test_on_a_cpu_the_size_is_a_wish_and_heads_are_narrower() -> None:
     params=st.integers(50_000_000, 500_000_000),
 )
 def test_a_proxy_keeps_the_shape_or_there_is_none(
-    n_layer: int,
-    heads: tuple[int, int],
-    head_dim: int,
-    ffn_eighths: int,
-    scale: Scale,
-    params: int,
+    n_layer: int, heads: tuple[int, int], head_dim: int, ffn_eighths: int, scale: Scale, params: int
 ) -> None:
     target = target_like(
         n_layer=n_layer,

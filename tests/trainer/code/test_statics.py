@@ -165,10 +165,7 @@ def test_learned_parameters_are_read() -> None:
     source = "def norm(x, weight, *, a: D = -1, b=0.5):\n    return x * a + b"
     assert [
         (one.name, one.initial, one.is_vector) for one in parameters(SLOTS["norm"], source)
-    ] == [
-        ("a", -1.0, True),
-        ("b", 0.5, False),
-    ]
+    ] == [("a", -1.0, True), ("b", 0.5, False)]
 
 
 def test_a_slot_that_the_config_never_calls_is_refused() -> None:

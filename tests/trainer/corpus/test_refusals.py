@@ -63,9 +63,7 @@ def lines(home: Path, bad: str) -> Path:
 
 
 NO_UTF8 = pyarrow.Array.from_buffers(
-    pyarrow.string(),
-    1,
-    [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff")],
+    pyarrow.string(), 1, [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff")]
 )
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing": (lambda home: home / "no.txt", "no.txt"),

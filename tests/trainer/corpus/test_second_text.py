@@ -13,13 +13,7 @@ from tests.support.corpora import SEPARATOR_ID, byte_stream, prose, write_corpus
 from tests.support.present import known
 from tests.support.texts import corpus_texts
 from trainer.corpus import Corpus, prepare
-from trainer.corpus.second_text import (
-    TIMES_HELDOUT,
-    FreshText,
-    _parts,
-    given_text,
-    holdout_split,
-)
+from trainer.corpus.second_text import TIMES_HELDOUT, FreshText, _parts, given_text, holdout_split
 from trainer.corpus.store import is_intact
 from trainer.spec import MOST_PARTS
 

@@ -11,13 +11,7 @@ import pytest
 from autoresearch.errors import CorpusError
 from tests.support.present import known
 from tests.support.texts import corpus_texts, make_texts, write_folder
-from trainer.corpus import (
-    Corpus,
-    corpus_directories,
-    find_corpus,
-    open_corpus,
-    prepare,
-)
+from trainer.corpus import Corpus, corpus_directories, find_corpus, open_corpus, prepare
 from trainer.corpus.store import BUILDING, file_sha256
 
 TEXTS = make_texts(120)

@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import EnvelopeError
-from tests.support.envelopes import (
-    failed,
-    point,
-    settings,
-)
+from tests.support.envelopes import failed, point, settings
 from trainer.envelope.points import Cell, PointsFile
 
 

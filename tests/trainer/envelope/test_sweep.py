@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from autoresearch.errors import MachineryError, SpecError
-from tests.support.envelopes import (
-    GB10_VOCAB,
-    failed,
-    gb10_base,
-    settings,
-)
+from tests.support.envelopes import GB10_VOCAB, failed, gb10_base, settings
 from tests.support.executors import SteppingExecutor
 from tests.support.texts import corpus_texts
 from trainer.corpus import open_corpus
@@ -102,12 +97,7 @@ def test_real_trials_on_random_tokens(tmp_path: Path, executor: LocalExecutor) -
     large = asked.base.model_copy(update={"d_model": 512, "d_ff": 2048})
     asked = asked.model_copy(update={"base": large})
     watched = Watched()
-    grid = (
-        Cell("fp32", 16, 2),
-        Cell("fp32", 16, 8),
-        Cell("fp32", 512, 512),
-        Cell("fp8", 16, 2),
-    )
+    grid = (Cell("fp32", 16, 2), Cell("fp32", 16, 8), Cell("fp32", 512, 512), Cell("fp8", 16, 2))
     points = sweep(asked, grid, tmp_path, executor, watched)
     assert [p.status for p in points] == ["ok", "ok", "oom", "refused"], points
     for p in points[:2]:

@@ -47,9 +47,7 @@ def test_it_has_the_numbers_of_a_trial_in_one_process(corpus: Corpus, tmp_path: 
             assert apart.params == whole.params
             assert not (tmp_path / f"apart{len(changes)}" / "tmp").exists()
         ended = run(
-            executor,
-            spec_for(corpus, {"code.schedule": "return 10.0 + step"}),
-            tmp_path / "failed",
+            executor, spec_for(corpus, {"code.schedule": "return 10.0 + step"}), tmp_path / "failed"
         )
         assert isinstance(ended, TrialFailed) and ended.status == "crash"
         diverged = run(

@@ -120,10 +120,7 @@ def test_a_gpu_with_own_memory_ignores_the_machines(machine: StubMachine, tmp_pa
 def test_a_machine_without_meminfo_is_no_evidence(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.nap, s=60)
     (machine.root / "proc" / "meminfo").unlink()
-    with (
-        scales(machine, integrated=True) as (executor, _),
-        pytest.raises(MachineryError),
-    ):
+    with scales(machine, integrated=True) as (executor, _), pytest.raises(MachineryError):
         executor.run(on_gpu(), trial_dir)
 
 

@@ -90,8 +90,7 @@ def test_code_of_a_script_is_compared_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [("", "{built in}"), (CUBE, "{F.relu(x) ** 3}"), ("x = 1", "{x = 1}")],
+    ("value", "shown"), [("", "{built in}"), (CUBE, "{F.relu(x) ** 3}"), ("x = 1", "{x = 1}")]
 )
 def test_short_code_fits_on_a_line(value: str, shown: str) -> None:
     assert brief(KEY, value) == shown

@@ -59,9 +59,7 @@ def test_nan_in_a_block_is_fatal(executor: LocalExecutor, corpus: Corpus, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "steps",
-    [30, pytest.param(1, marks=pytest.mark.slow)],
-    ids=["in training", "in scoring"],
+    "steps", [30, pytest.param(1, marks=pytest.mark.slow)], ids=["in training", "in scoring"]
 )
 def test_a_config_that_diverges_on_kernels_is_to_blame(
     steps: int, executor: LocalExecutor, corpus: Corpus, tmp_path: Path

@@ -8,14 +8,7 @@ import pytest
 
 from tests.support.present import known
 from tests.support.reports import findings, simulated
-from trajectory.report.canvas import (
-    DISCARD,
-    PALETTE,
-    PAPER,
-    RULE,
-    SERIES,
-    style,
-)
+from trajectory.report.canvas import DISCARD, PALETTE, PAPER, RULE, SERIES, style
 from trajectory.report.figures.progress import progress
 from trajectory.report.svg import draw
 

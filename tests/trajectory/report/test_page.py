@@ -26,14 +26,7 @@ from tests.support.configs import config
 from tests.support.curves import points
 from tests.support.places import ROOT
 from tests.support.present import known
-from tests.support.reports import (
-    HOSTILE,
-    findings,
-    hostile_rows,
-    simulated,
-    stress_rows,
-    with_menu,
-)
+from tests.support.reports import HOSTILE, findings, hostile_rows, simulated, stress_rows, with_menu
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import CurvePoint, Measure
 from trajectory.report.canvas import PALETTE

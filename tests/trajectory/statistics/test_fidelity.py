@@ -156,13 +156,7 @@ DEGREES = st.floats(0.5, 1e7)
 
 @pytest.mark.parametrize(
     ("dof", "expected"),
-    [
-        (1, 12.706205),
-        (2, 4.302653),
-        (10, 2.228139),
-        (120, 1.979930),
-        (10**9, 1.959964),
-    ],
+    [(1, 12.706205), (2, 4.302653), (10, 2.228139), (120, 1.979930), (10**9, 1.959964)],
 )
 def test_it_is_that_of_the_tables(dof: int, expected: float) -> None:
     assert student_t(0.975, dof) == pytest.approx(expected, abs=1e-6)

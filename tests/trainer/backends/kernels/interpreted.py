@@ -10,12 +10,7 @@ import pytest
 import torch
 
 from tests.support.kernels import VOCAB, Call, assert_same, calls
-from trainer.backends.kernels import (
-    operations,
-    triton_cross_entropy,
-    triton_float8,
-    triton_norm,
-)
+from trainer.backends.kernels import operations, triton_cross_entropy, triton_float8, triton_norm
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
 
