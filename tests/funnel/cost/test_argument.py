@@ -13,15 +13,14 @@ from funnel.cost.figures import View, rounded_usd, usd_text
 from funnel.cost.measured import Usage, measured_usage
 from tests.support.configs import config
 from tests.support.rows import (
-    at,
     baseline_row,
     campaign_row,
     iteration_row,
     ok,
+    stress_row,
     trial,
     write_journal,
 )
-from trajectory.rows import StressRow, StressVerdict
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -107,18 +106,9 @@ def write_campaign(directory: Path, *, metered: bool) -> Path:
     directory.mkdir()
     other = config(lr=2e-3)
     first = iteration_row(1, other, (trial(3, other, 0, ok(4.2)),))
-    long = trial(9, other, 0, ok(3.9), "stress").model_copy(update={"wall_s": 20.0})
-    stress = StressRow(
-        at=at(9),
-        purpose="candidate",
-        rank=1,
-        steps=1000,
-        config=other,
-        config_hash=other.config_hash,
-        trial=long,
-        verdict=StressVerdict(outcome="survives"),
-        energy_wh=1.5 if metered else None,
-    )
+    stress = stress_row(9, other, 0, 3.9)
+    long = stress.trial.model_copy(update={"wall_s": 20.0})
+    stress = stress.model_copy(update={"trial": long, "energy_wh": 1.5 if metered else None})
     first = first.model_copy(update={"energy_wh": 0.2 if metered else None})
     baselines = (baseline_row(n, 4.27, n) for n in (1, 2))
     rows = [campaign_row(), *baselines, first, iteration_row(2, None), stress]

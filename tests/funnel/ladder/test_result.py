@@ -12,7 +12,7 @@ from funnel.ladder.report import ladder_picture, lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, make_prediction, read_ladder
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.present import known
-from tests.support.rows import at, campaign_row, failed, ok, trial
+from tests.support.rows import at, campaign_row, failed, stress_row
 from trainer.spec import Config
 from trajectory.report.svg import draw
 from trajectory.rows import (
@@ -22,8 +22,6 @@ from trajectory.rows import (
     LadderPredictionRow,
     LadderRow,
     Row,
-    StressRow,
-    StressVerdict,
     dump_row,
 )
 
@@ -175,17 +173,8 @@ def test_a_ladder_is_found(ladder_plan: LadderPlanRow, rows: list[Row], tmp_path
 
 def stressed_as_best(of: Config, steps: int) -> list[Row]:
     best = Finalist(config_hash=of.config_hash, objective=2.2, runs=1, stderr=None)
-    run = StressRow(
-        at=at(1),
-        purpose="candidate",
-        rank=1,
-        steps=steps,
-        config=of,
-        config_hash=of.config_hash,
-        trial=trial(1, of, 5, ok(2.2, steps=steps), "stress"),
-        verdict=StressVerdict(outcome="survives"),
-    )
-    return [run, FinalistsRow(at=at(2), steps=steps, finalists=(best,))]
+    ended = FinalistsRow(at=at(2), steps=steps, finalists=(best,))
+    return [stress_row(1, of, 5, 2.2, steps=steps), ended]
 
 
 def test_the_bill_has_the_lead(ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path) -> None:

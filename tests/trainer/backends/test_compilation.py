@@ -17,7 +17,7 @@ from tests.support import hostile
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.stub_cuda import StubMachine
-from tests.support.trials import on_gpu, trial_spec
+from tests.support.trials import on_gpu, tiny_spec, trial_spec
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.executors.local import LocalExecutor
 from trainer.machine.host import lacking
@@ -94,14 +94,8 @@ def test_a_trial_in_the_sandbox_finds_what_the_one_before_compiled(tmp_path: Pat
     cache = tmp_path / "campaign" / "compiled"
 
     def spec(**changes: Any) -> TrialSpec:
-        return trial_spec(
-            corpus.directory,
-            corpus_sha256=corpus.info.sha256,
-            config=config(**TINY, precision="fp32"),
-            budget=Budget(amount=3),
-            threads=1,
-            **changes,
-        )
+        recipe = {**TINY, "precision": "fp32"}
+        return tiny_spec(corpus, recipe, budget=Budget(amount=3), **changes)
 
     def code() -> set[Path]:
         return {path for path in cache.rglob("*") if path.suffix in {".so", ".cpp", ".py"}}

@@ -11,34 +11,24 @@ import pytest
 
 from autoresearch.errors import MachineryError
 from tests.support import faulty_trainer, hostile
-from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from tests.support.trials import TINY, trial_spec
+from tests.support.trials import tiny_spec, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import TrialTime
-from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import TrialFailed, TrialOk, TrialSpec
 
 ENTRY = faulty_trainer.ENTRY
 
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> TrialSpec:
-    corpus = write_corpus(tmp_path_factory.mktemp("faults") / "corpus")
-    return trial_spec(
-        corpus.directory,
-        corpus_sha256=corpus.info.sha256,
-        config=config(**TINY),
-        budget=Budget(amount=5),
-        threads=1,
-    )
+    return tiny_spec(write_corpus(tmp_path_factory.mktemp("faults") / "corpus"))
 
 
 QUICK = ("memory cap", "first kernel")
 FAULTS = [
-    fault
-    if fault in {"memory cap", "first kernel"}
-    else pytest.param(fault, marks=pytest.mark.slow)
+    fault if fault in QUICK else pytest.param(fault, marks=pytest.mark.slow)
     for fault in faulty_trainer.FAULTS
 ]
 

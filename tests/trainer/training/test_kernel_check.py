@@ -1,18 +1,17 @@
 """A non-finite step is diagnosed by repeating it on torch's own operators."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autoresearch.errors import MachineryError
 from tests.support import faulty_trainer
-from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from tests.support.trials import TINY, trial_spec
+from tests.support.trials import tiny_spec
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import Budget, TrialFailed, TrialOk
 
 ENTRY = faulty_trainer.ENTRY
 
@@ -22,15 +21,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return write_corpus(tmp_path_factory.mktemp("kernels") / "corpus")
 
 
-def spec_of(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:
-    return trial_spec(
-        corpus.directory,
-        corpus_sha256=corpus.info.sha256,
-        config=config(**{**TINY, **(recipe or {})}),
-        budget=Budget(amount=6),
-        threads=1,
-        **changes,
-    )
+spec_of = partial(tiny_spec, budget=Budget(amount=6))
 
 
 @pytest.mark.parametrize("fault", ["norm", "adamw"])

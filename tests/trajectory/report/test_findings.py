@@ -31,6 +31,7 @@ from trajectory.report.figures.curves import fidelity_test, learning_curves, lon
 from trajectory.report.figures.knob_effects import knob_effects
 from trajectory.report.figures.progress import believed_steps, points_of
 from trajectory.report.figures.time_and_energy import usage_of
+from trajectory.report.findings import Findings
 from trajectory.report.iterations import MAX_POINTS, merged
 from trajectory.report.ledger import Proposers, read_ledger
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row
@@ -43,14 +44,18 @@ def rows() -> list[Row]:
 
 
 @pytest.fixture(scope="module")
+def found(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return findings(tmp_path_factory.mktemp("campaign"), rows)
+
+
+@pytest.fixture(scope="module")
 def iterations(rows: list[Row]) -> list[IterationRow]:
     return [row for row in rows if isinstance(row, IterationRow)]
 
 
 def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
-    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+    found: Findings, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
-    found = findings(tmp_path, rows)
     noise = known(Noise.of(Evidence(rows)))
     assert [point.iter for point in points_of(found)] == [row.iter for row in iterations]
     for point, row in zip(points_of(found), iterations, strict=True):
@@ -66,9 +71,9 @@ def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
 
 
 def test_every_estimate_is_that_of_top_not_the_lucky_score(
-    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+    found: Findings, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
-    found, ranked = findings(tmp_path, rows), top(Evidence(rows), 10_000)
+    ranked = top(Evidence(rows), 10_000)
     posterior = {entry.config_hash: entry.objective for entry in ranked}
     assert [b.entry.objective for b in found.best] == [e.objective for e in ranked[:10]]
     assert found.best[0].difference["lr"] == (1e-3, ranked[0].config.lr)
@@ -85,10 +90,7 @@ def test_every_estimate_is_that_of_top_not_the_lucky_score(
     assert all(found.believed[name] == posterior[name] for name in others)
 
 
-def test_the_seconds_of_all_parts_are_the_wall_time(
-    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
-) -> None:
-    found = findings(tmp_path, rows)
+def test_the_parts_are_the_wall_time(found: Findings, iterations: list[IterationRow]) -> None:
     for iteration, row in zip(found.iterations, iterations, strict=True):
         trials_s = sum(trial.wall_s for trial in row.trials)
         assert iteration.spent.total == pytest.approx(max(row.wall_s, trials_s))
@@ -135,8 +137,7 @@ def test_energy_costs_its_price_and_is_not_claimed_without_a_meter(tmp_path: Pat
     assert (unmetered.energy_wh, unmetered.cost_usd, unmetered.unmetered) == (None, None, 1)
 
 
-def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: list[Row]) -> None:
-    found = findings(tmp_path, rows)
+def test_a_knobs_values_have_the_mean_of_their_configs(found: Findings, rows: list[Row]) -> None:
     evidence = Evidence(rows)
     effects = knob_effects(found).values
     domain = KNOBS[0].domain
@@ -150,9 +151,8 @@ def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: lis
 
 
 def test_coverage_counts_configs_and_proposals(
-    tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
+    found: Findings, iterations: list[IterationRow]
 ) -> None:
-    found = findings(tmp_path, rows)
     lr, _, n_layer, *_ = coverage(found).values
     trained = {row.config_hash for row in iterations if row.trials} | {config().config_hash}
     assert sum(lr.configs) == len(trained)
@@ -174,13 +174,11 @@ def test_coverage_counts_configs_and_proposals(
     assert found.stops.trials == 5 + sum(len(row.trials) for row in iterations)
 
 
-def test_proposers_have_their_share_and_hit_rate(
-    tmp_path: Path, iterations: list[IterationRow], rows: list[Row]
-) -> None:
-    proposers = known(Proposers.of(findings(tmp_path, rows).ledger))
-    found = {one.kind: one for one in proposers.kinds}
-    assert set(found) == {"sampler", "llm"}
-    for kind, one in found.items():
+def test_proposers_have_their_share(found: Findings, iterations: list[IterationRow]) -> None:
+    proposers = known(Proposers.of(found.ledger))
+    by_kind = {one.kind: one for one in proposers.kinds}
+    assert set(by_kind) == {"sampler", "llm"}
+    for kind, one in by_kind.items():
         mine = [row for row in iterations if row.proposer.kind == kind]
         kept = sum(row.decision.action == "keep" for row in mine)
         assert one.share.value == len(mine) / 120
@@ -188,7 +186,7 @@ def test_proposers_have_their_share_and_hit_rate(
         assert one.hit_rate.n == one.iterations == len(mine)
         assert one.hit_rate.value == kept / len(mine)
         assert one.measured == sum(row.decision.estimate_objective is not None for row in mine)
-    model = found["llm"]
+    model = by_kind["llm"]
     assert model.record.replies == 2 * model.iterations
     assert model.refused_replies == model.tried_before == model.iterations
     assert model.work.prompt_tokens == 3100 * model.record.replies
@@ -232,9 +230,7 @@ def test_long_curves_are_thinned_smoothed_and_keep_their_end() -> None:
     assert found.loss[-1] == pytest.approx(fmean(last))
 
 
-def test_the_best_curves_are_read_from_the_trials_that_were_measured(
-    tmp_path: Path, rows: list[Row]
-) -> None:
+def test_the_best_curves_are_those_of_measured_trials(tmp_path: Path, rows: list[Row]) -> None:
     asked: list[str] = []
 
     def read(trial_id: str) -> list[CurvePoint]:
