@@ -277,13 +277,6 @@ def test_a_value_has_a_place_in_the_cells(domain: Domain, places: dict[Scalar, i
     assert {value: domain.place(value) for value in places} == places
 
 
-def test_few_whole_numbers_are_shown_apart_and_many_in_bins_without_overlap() -> None:
-    ends = ((0, 4), (5, 9), (10, 14), (15, 19), (20, 24), (25, 30))
-    assert FEW.cells == (2, 4, 6)
-    assert MANY.cells == tuple(Bin(*each) for each in ends)
-    assert [cell.high for cell in LR.cells if isinstance(cell, Bin)][1] == pytest.approx(1e-3)
-
-
 def test_a_real_number_is_proposed_to_four_digits_within_its_bounds() -> None:
     narrow = RealRange(low=1.23416, high=1.3)
     assert narrow.rounded(1.28765432) == 1.288

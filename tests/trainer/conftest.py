@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import kernel_attacks
+from tests.support.commands import script
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from trainer.executors.local import LocalExecutor
 
@@ -41,6 +42,12 @@ def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
         entry=kernel_attacks.ENTRY, environ=environ, root=root, allow_unsandboxed=True
     ) as executor:
         yield executor
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Return the directory of a person's script."""
+    return script(tmp_path / "own", "print(1)")
 
 
 @pytest.fixture

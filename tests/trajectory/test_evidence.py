@@ -104,12 +104,6 @@ def test_a_seed_trained_twice_counts_once() -> None:
     assert evidence.sigma is None
 
 
-def test_a_failure_is_kept_as_a_failure_and_never_as_a_number() -> None:
-    evidence = Evidence([iteration_row(1, CONFIGS[0], (trial(1, CONFIGS[0], 0, failed()),))])
-    entry = evidence.configs[CONFIGS[0].config_hash]
-    assert (entry.n, entry.failures) == (0, [failed()])
-
-
 def test_a_refused_repeat_does_not_undo_a_keep() -> None:
     kept = iteration_row(
         1, CONFIGS[0], (trial(1, CONFIGS[0], 0, ok(4.0)),), decision=Decision(action="keep")

@@ -138,16 +138,6 @@ def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
     assert last.objective == pytest.approx(last.mean_objective, abs=0.1)
 
 
-def test_one_lucky_run_does_not_beat_four_good_ones() -> None:
-    simulated = simulate(5)
-    lucky = ConfigEvidence(ANY, "lucky", 200, scores={0: 4.15})
-    steady = ConfigEvidence(ANY, "steady", 201, scores=dict.fromkeys(range(4), 4.16))
-    for entry in (lucky, steady):
-        simulated.evidence.configs[entry.config_hash] = entry
-    order = [line.config_hash for line in top(simulated.evidence, 1000)]
-    assert order.index("steady") < order.index("lucky")
-
-
 def test_an_easy_seed_is_no_merit() -> None:
     entries = []
     rng = random.Random(0)

@@ -11,7 +11,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
 from funnel.attribution.result import AttributionPlan, lines, read_attribution
-from funnel.attribution.worth import Estimate, Scatter, contrast, worths
+from funnel.attribution.worth import Estimate, contrast, worths
 from funnel.target.architecture import load_target
 from tests.support.attributions import names, simulated, worlds
 from tests.support.campaigns import installed
@@ -37,16 +37,6 @@ def test_by_hand() -> None:
     assert (gain.value, gain.low) == pytest.approx((0.5, 0.5))
     alone = known(contrast({"W": {0: 2.0}, "B": {0: 2.5}}, [("B", 1.0), ("W", -1.0)], None))
     assert (alone.value, alone.low, alone.high, alone.helps) == (0.5, None, None, False)
-
-
-def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
-    scores = {"a": {0: 1.0, 1: 2.0}, "b": {0: 1.0, 1: 4.0}}
-    scatter = Scatter.of(scores)
-    # Two-way layout without interaction: each of the four residuals is a quarter of the
-    # interaction, 2.
-    assert scatter is not None
-    assert (scatter.variance, scatter.dof) == pytest.approx((4 * 0.25, 1))
-    assert Scatter.of({"a": {0: 1.0}, "b": {0: 2.0}}) is None
 
 
 def holds(estimate: Estimate | None, truth: float) -> bool:
@@ -153,19 +143,6 @@ def campaign(winner: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (directory / "trajectory.jsonl").open("a") as journal:
         journal.write("".join(dump_row(row) + "\n" for row in rows))
     return directory
-
-
-def test_each_knob_that_differs_is_taken_back_alone(winner: Config) -> None:
-    plan = AttributionPlan.of(
-        MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=(999, 998)
-    )
-    assert {change.knob for change in plan.changes} == set(WON)
-    for change in plan.changes:
-        assert change.config is not None
-        assert MENU.knob_value(change.config, change.knob) == MENU.defaults[change.knob]
-        others = WON.keys() - {change.knob}
-        assert all(MENU.knob_value(change.config, knob) == WON[knob] for knob in others)
-    assert len(plan.configs) == 5
 
 
 def test_what_cannot_be_taken_back_alone_is_named() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from funnel.plan.bundle import write_bundle
 from funnel.plan.handoff_files import handoff_files
+from tests.funnel.plan.test_handoff_files import Node
 from tests.support.plans import plan_of
 from tests.support.waiting import wait_until
 
@@ -80,22 +81,14 @@ class Job:
     def __init__(self, home: Path, bundle: Path) -> None:
         self.home, self.bundle = home, bundle
         self.checkpoints = home / "checkpoints"
-        core = home / "Megatron-LM/megatron/core"
-        core.mkdir(parents=True)
-        (core / "package_info.py").write_text("MAJOR = 0\nMINOR = 19\nPATCH = 0\n")
-        (home / "Megatron-LM/pretrain_gpt.py").write_text(TRAINER)
-        self.environment = {
+        self.environment = Node(home).environment | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(home),
-            "MEGATRON_DIR": str(home / "Megatron-LM"),
-            "DATA_PATH": "/data/a",
-            "TOKENIZER_MODEL": "/data/tokenizer",
-            "CHECKPOINT_DIR": str(self.checkpoints),
             "MASTER_PORT": str(20_000 + os.getpid() % 20_000),
             "STAND_IN_STEPS": "300",
             "FIRST_WAIT": "0",
             "OMP_NUM_THREADS": "1",
         }
+        (home / "Megatron-LM/pretrain_gpt.py").write_text(TRAINER)
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, script: str = "run.sh", **more: str) -> subprocess.Popen[str]:

@@ -29,12 +29,6 @@ def test_a_chunk_is_bounded_and_no_smaller_than_half_of_that(tokens: int, vocab_
         assert (2 * chunk + 1) * vocab_size > bound // 2
 
 
-def test_chunks_are_of_one_size_where_that_is_possible() -> None:
-    assert chunk_tokens(16 * 1024, 50_257) == 2048
-    assert chunk_tokens(3 * 1000, 50_257) == 1500
-    assert chunk_tokens(8 * 128, 1024) == 1024
-
-
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the logits held at once to 8 tokens."""

@@ -1,6 +1,7 @@
 """Dynamic rails of code knobs: what runs on small tensors and models, and what is refused there."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -124,10 +125,7 @@ def test_a_model_whose_tokens_see_others_is_refused(kind: str, leaks: bool) -> N
     for block in model.blocks:
         block.activation_code = Leaky(kind)
     tokens = torch.randint(61, (5, 12))
-    if leaks:
-        with pytest.raises(CodeFailed):
-            check_causality(model, tokens, of)
-    else:
+    with pytest.raises(CodeFailed) if leaks else nullcontext():
         check_causality(model, tokens, of)
 
 

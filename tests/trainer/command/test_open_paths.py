@@ -11,11 +11,6 @@ from trainer.command.open_paths import open_paths
 from trainer.command.workspace import Reach
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    return script(tmp_path / "own", "print(1)")
-
-
 def granted(own: Path, *whole: str) -> list[str]:
     found, _ = open_paths(own, shut=set(), whole={str(own / name) for name in whole})
     return sorted(str(path.relative_to(own)) for path in found)

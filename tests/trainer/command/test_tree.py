@@ -16,11 +16,6 @@ from trainer.command.tree import code_sha256, pack, unpack
 from trainer.command.workspace import Reach
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    return script(tmp_path / "own", "print(1)")
-
-
 def packed(own: Path, **changes: Any) -> bytes:
     into = io.BytesIO()
     trial_dir = own.parent / "c" / "trials" / "t000001"

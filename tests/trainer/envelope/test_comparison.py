@@ -86,10 +86,9 @@ def test_where_none_can_it_is_an_error_with_every_reason(corpus: Corpus) -> None
 
 
 def test_a_sandbox_that_cannot_confine_ends_it(corpus: Corpus) -> None:
+    machine = SteppingExecutor({"torch": SandboxError("no Landlock")})
     with pytest.raises(SandboxError):
-        compared(
-            corpus, SteppingExecutor({"torch": SandboxError("no Landlock")}), "torch", "megatron"
-        )
+        compared(corpus, machine, "torch", "megatron")
 
 
 def test_a_failed_trial_has_no_numbers_and_the_other_is_the_base(corpus: Corpus) -> None:
@@ -108,8 +107,3 @@ def test_a_first_loss_far_from_even_is_a_defect(corpus: Corpus, loss: float, def
     said = compared(corpus, machine, "torch", "megatron").defects()
     assert len(said) == defects
     assert all(f"ln({VOCAB}) = 5.704" in sentence for sentence in said)
-
-
-def test_a_comparison_comes_back_from_its_json(corpus: Corpus) -> None:
-    found = compared(corpus, SteppingExecutor(), "torch", "megatron")
-    assert Comparison.model_validate_json(found.model_dump_json()) == found

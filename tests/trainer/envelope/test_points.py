@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import EnvelopeError
-from tests.support.envelopes import failed, point, settings
-from trainer.envelope.points import Cell, PointsFile
+from tests.support.envelopes import failed, gb10_points, point, settings
+from trainer.envelope.points import Cell, Grid, PointsFile
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"batch_size": 8, "seq_len": 16, "precisio'])
@@ -73,3 +73,20 @@ def test_failure_is_never_a_number_and_settings_leave_a_step_to_count() -> None:
         point(step_ms=None)
     with pytest.raises(ValueError, match="4 of 4 steps are warm-up"):
         settings(warmup=4)
+
+
+def test_the_fp8_gain_is_the_published_one() -> None:
+    grid = Grid.of(gb10_points())
+    assert grid.precisions == ["bf16", "fp8"]
+    assert grid.gain_pct("fp8", "bf16", 1024, 2) == pytest.approx(100 * (11944 / 11044 - 1))
+    assert grid.gain_pct("fp8", "bf16", 1024, 32) is None
+    assert Grid.of([point(), failed(precision="bf16")]).gain_pct("bf16", "fp32", 16, 2) is None
+
+
+def test_the_largest_batch_is_one_that_was_trained() -> None:
+    points = [
+        *(point(batch_size=batch) for batch in (2, 8, 4)),
+        *(failed(batch_size=batch, status=status) for batch, status in ((16, "oom"), (1, "crash"))),
+        failed(precision="bf16"),
+    ]
+    assert Grid.of(points).largest_batches() == [("fp32", 16, 8), ("bf16", 16, None)]

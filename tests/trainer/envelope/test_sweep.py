@@ -72,14 +72,9 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_broken_machinery_ends_the_sweep_and_is_no_point(tmp_path: Path) -> None:
     grid = cells([2, 4], [16], ["fp32"])
+    machine = SteppingExecutor({4: MachineryError("disk full")})
     with pytest.raises(MachineryError):
-        sweep(
-            settings(),
-            grid,
-            tmp_path,
-            SteppingExecutor({4: MachineryError("disk full")}),
-            Watched(),
-        )
+        sweep(settings(), grid, tmp_path, machine, Watched())
     lines = (tmp_path / POINTS_FILE).read_text().splitlines()
     assert [json.loads(line).get("batch_size") for line in lines[1:]] == [2]
 

@@ -11,12 +11,10 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.values import Frozen
 from bench.reference_gpt import ReferenceGPT
 from tests.support.configs import config
-from tests.support.envelopes import GB10_VOCAB, gb10_base
 from tests.support.stub_cuda import STARTED, build_stub
-from trainer.machine.ceiling import Ceiling, Product, main, measure_ceiling
+from trainer.machine.ceiling import main, measure_ceiling
 from trainer.machine.flops import TrainingFlops, product_weights
 from trainer.machine.gpu import NoAnswer, ask
-from trainer.memory.estimate import parameter_count
 from trainer.training.readiness import check_elsewhere, check_trainable
 
 
@@ -84,28 +82,6 @@ def test_the_process_says_why_and_fails(capsys: pytest.CaptureFixture[str]) -> N
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert "Traceback" not in said.err
-
-
-def test_utilisation_is_of_the_fastest_product() -> None:
-    ceiling = Ceiling(
-        device="cuda",
-        dtype="bf16",
-        products=(Product(size=4096, tflops=600), Product(size=8192, tflops=800)),
-        copy_gb_per_s=4000,
-    )
-    assert ceiling.utilisation_pct(2e9, 200_000) == pytest.approx(50)
-
-
-def test_the_published_shape_by_hand() -> None:
-    """24 blocks of 4 D² + 2 D F, and the head; positions and gains are not products."""
-    base = gb10_base()
-    weights = product_weights(base, GB10_VOCAB)
-    assert weights == 24 * (4 * 1024**2 + 2 * 1024 * 4096) + GB10_VOCAB * 1024
-    no_product = (1024 + 2 * 24 + 1) * 1024  # positions and gains
-    assert weights == parameter_count(base, GB10_VOCAB) - no_product
-    flops = TrainingFlops.of(base, vocab_size=GB10_VOCAB, seq_len=1024)
-    assert flops.per_token == 6 * weights + 12 * 24 * 1024 * 1024
-    assert flops.per_token - flops.causal_per_token == 6 * 24 * 1024 * 1024
 
 
 D, F = 128, 512

@@ -21,7 +21,7 @@ from tests.support.stub_cuda import StubMachine, build_stub, make_machine, set_a
 from tests.support.trials import on_gpu
 from trainer.executors.local import LocalExecutor
 from trainer.machine.device import cap_memory
-from trainer.machine.host import available_gib, shortage, unified_limit_gib
+from trainer.machine.host import available_gib
 from trainer.spec import TrialFailed
 
 MACHINE_GIB = 12.0
@@ -135,21 +135,6 @@ def test_a_damaged_meminfo_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text(text)
     with pytest.raises(MachineryError):
         available_gib(tmp_path / "meminfo")
-
-
-def test_the_watch_keeps_half_of_the_reserve(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    meminfo = tmp_path / "proc" / "meminfo"
-    set_available(tmp_path, 3.01)
-    assert shortage(6, meminfo) is None
-    set_available(tmp_path, 2.99)
-    assert "2.99 GiB of memory left" in (shortage(6, meminfo) or "")
-
-
-def test_what_is_left_after_the_reserve_is_the_limit() -> None:
-    assert unified_limit_gib(100, 8) == 92
-    with pytest.raises(MachineryError):
-        unified_limit_gib(8.9, 8)
 
 
 class Allocator:

@@ -55,13 +55,6 @@ def test_rates_are_those_by_hand(changes: dict[str, Any], rates: dict[int, float
     assert {step: plan.lr(step, 0) for step in rates} == pytest.approx(rates)
 
 
-def test_the_trained_steps_are_a_prefix_of_the_horizon() -> None:
-    short, long = schedule(60), schedule(120)
-    assert [short.lr(s, 0) for s in range(1, 61)] == [long.lr(s, 0) for s in range(1, 61)]
-    squeezed = schedule(60, horizon=None)
-    assert squeezed.lr(60, 0) < 0.11e-3 < short.lr(60, 0)
-
-
 def test_budgets_end_in_their_own_unit() -> None:
     assert schedule(60).steps == 60
     assert schedule(8 * 128 * 3 + 1, "tokens").steps == 4

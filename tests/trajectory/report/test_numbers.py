@@ -5,9 +5,8 @@ import pytest
 from autoresearch.domains.ranges import RealRange, WholeRange
 from tests.support.present import known
 from trainer.spec import Measure
-from trajectory.ranking import Noise
 from trajectory.report.wording import Scores, cell_text, label, rate, shown
-from trajectory.statistics.intervals import of_mean, of_runs, of_share
+from trajectory.statistics.intervals import of_mean, of_share
 
 
 @pytest.mark.parametrize(
@@ -37,12 +36,6 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert estimate.n == 3
     assert estimate.hi == pytest.approx(2 + 4.302653 / 3**0.5)  # t(0.975, 2) = 4.302653
     assert of_mean([1.0]).lo is None
-
-
-def test_the_interval_of_runs_uses_the_pooled_noise() -> None:
-    estimate = of_runs(3.0, 4, Noise(sigma=0.2, dof=10, sigma_d=0.28))
-    assert estimate.lo == pytest.approx(3 - 2.228139 * 0.2 / 2)  # t(0.975, 10) = 2.228139
-    assert of_runs(3.0, 4, None).hi is None
 
 
 def test_the_interval_of_a_share_is_wilsons() -> None:

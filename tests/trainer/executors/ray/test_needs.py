@@ -16,11 +16,6 @@ from trainer.executors.ray.messages import Needs
 HEAD = "/head/venv/bin/python3"
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    return script(tmp_path / "own", "print(1)")
-
-
 def test_a_program_is_found_where_a_node_has_it(own: Path, tmp_path: Path) -> None:
     ours = Path(sys.executable)
     for folder in (own, own / ".tools", own / "gone"):
