@@ -126,5 +126,4 @@ def test_the_checks_score_stands_against_attacks(attack: str, run: Any, tmp_path
 )  # fmt: skip
 def test_either_failure_is_the_configs(run: Any, train: str, check: str, status: str) -> None:
     result = run(train, check, wall_s=60 if status != "timeout" else 6)
-    assert isinstance(result, TrialFailed), result
     assert result.status == status

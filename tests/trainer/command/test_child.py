@@ -399,5 +399,4 @@ def test_a_disk_that_a_script_filled_is_its_own_failure(tmp_path: Path) -> None:
     told = command(argv=(sys.executable, str(directory / "train.py")), directory=str(directory))
     work_dir(tmp_path, told).mkdir(parents=True, exist_ok=True)
     result = run_command(command_spec(command=told), tmp_path, born=time.monotonic())
-    assert isinstance(result, TrialFailed)
     assert result.status == "crash"

@@ -16,7 +16,7 @@ from tests.support.trials import tiny_spec, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import TrialTime
-from trainer.spec import TrialFailed, TrialOk, TrialSpec
+from trainer.spec import TrialOk, TrialSpec
 
 ENTRY = faulty_trainer.ENTRY
 
@@ -59,7 +59,6 @@ def test_what_fails_once_is_logged_and_the_run_continues(
 def test_later_crashes_are_blamed(executor: LocalExecutor, spec: TrialSpec, tmp_path: Path) -> None:
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", "later kernel")
     result = executor.run(spec, trial_dir).result
-    assert isinstance(result, TrialFailed)
     assert result.status == "crash"
     assert faulty_trainer.attempts(trial_dir) == 1
 

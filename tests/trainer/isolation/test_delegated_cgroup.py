@@ -79,7 +79,6 @@ def test_threads_stop_at_the_limit(executor: LocalExecutor, trial_dir: Path) -> 
     while not job.wait(0.001):
         most = max(most, *_figures(executor, "pids.current"), 0)
     result = job.result().result
-    assert isinstance(result, TrialFailed)
     assert result.status in {"killed", "crash"}
     assert most <= 101
 

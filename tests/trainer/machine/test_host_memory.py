@@ -104,7 +104,6 @@ def test_whatever_else_is_on_the_machine_counts(machine: StubMachine, tmp_path: 
         spec = on_gpu(reserve_gib=8)
         result = executor.run(spec, trial_dir, should_stop=weighing.weigh).result
         nim.kill()
-    assert isinstance(result, TrialFailed)
     assert result.status == "oom"
 
 

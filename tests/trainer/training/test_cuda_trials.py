@@ -17,7 +17,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.host import available_gib
 from trainer.memory.estimate import device_limit
-from trainer.spec import Budget, CurvePoint, Limits, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import Budget, CurvePoint, Limits, TrialOk, TrialSpec
 from trainer.training.cuda_probe import probe_cuda
 
 pytestmark = [
@@ -106,7 +106,6 @@ def test_a_trial_that_runs_out_of_memory(corpus: Corpus, tmp_path: Path) -> None
     environ = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"per_process_memory_fraction:{share:.6f}"}
     with LocalExecutor(environ=environ) as executor:
         result = executor.run(spec, tmp_path / "large").result
-        assert isinstance(result, TrialFailed), result
         assert result.status == "oom", result
         small = executor.run(cuda_spec(corpus), tmp_path / "small").result
     assert isinstance(small, TrialOk), small
@@ -120,7 +119,6 @@ def test_a_trial_killed_mid_step(executor: LocalExecutor, corpus: Corpus, tmp_pa
 
     spec = cuda_spec(corpus, budget=Budget(unit="steps", amount=100_000))
     result = executor.run(spec, tmp_path / "killed", on_point=kill).result
-    assert isinstance(result, TrialFailed)
     assert result.status == "killed"
     after = executor.run(cuda_spec(corpus), tmp_path / "after").result
     assert isinstance(after, TrialOk), after

@@ -11,7 +11,7 @@ from tests.support.corpora import write_corpus
 from tests.support.trials import tiny_spec
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, TrialFailed, TrialOk
+from trainer.spec import Budget, TrialOk
 
 ENTRY = faulty_trainer.ENTRY
 
@@ -59,7 +59,6 @@ def test_a_config_that_diverges_on_kernels_is_to_blame(
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", "too high a rate")
     spec = spec_of(corpus, recipe).model_copy(update={"budget": Budget(amount=steps)})
     result = executor.run(spec, trial_dir).result
-    assert isinstance(result, TrialFailed), result
     assert result.status == "nonfinite"
     assert faulty_trainer.attempts(trial_dir) == 1
 

@@ -15,7 +15,7 @@ from tests.support import hostile, kernel_attacks
 from tests.support.trials import by_command, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import ScoredText, TrialFailed
+from trainer.spec import ScoredText
 
 SECRET = "the-secret"
 
@@ -66,7 +66,6 @@ def attack(tmp_path: Path, door: str) -> Callable[..., Any]:
         if door == "command" and not texts:
             spec = by_command(spec)
         result = executor.run(spec, trial_dir).result
-        assert isinstance(result, TrialFailed)
         assert result.status == ("no_score" if spec.command else "crash"), result
         return hostile.loot(trial_dir)
 
