@@ -16,7 +16,7 @@ from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_
 from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, parse_result
 from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, ProxyMetric
 from trajectory.journal import read_rows
-from trajectory.proposals import Proposal, Verdict
+from trajectory.proposals import Attempt, Proposal, Verdict
 from trajectory.rows import (
     SCHEMA,
     CalibratedRow,
@@ -111,6 +111,13 @@ def test_a_failed_trials_message_of_no_valid_text_can_be_written_and_read() -> N
     failed = TrialFailed(status="crash", message="no attribute \udc80\x1b")
     assert failed.message == "no attribute   "
     assert parse_result(failed.model_dump_json()) == failed
+
+
+def test_what_json_lacks_becomes_text() -> None:
+    proposal = Proposal(changes={"lr": math.nan, "d_ff": -math.inf, "beta2": 0.95}, reason="")
+    assert proposal.changes == {"lr": "nan", "d_ff": "-inf", "beta2": 0.95}
+    attempt = Attempt(raw="fine \ud83d but not whole, \U0001f600 is")
+    assert attempt.raw == "fine � but not whole, \U0001f600 is"
 
 
 def test_types_of_values_survive() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from funnel.stress.curve import Curve
+from funnel.stress.curve import Curve, noise_sd
 from funnel.stress.detectors import divergence, gradient_blowup, judge_run, plateau, spikes
 from tests.support.curves import Floats, judged, noisy, points, power_law
 from tests.support.present import known
@@ -173,6 +173,14 @@ def test_sparse_curves_are_judged_too(every: int) -> None:
     risen = sound + np.where(np.arange(1000) >= 600, 2.0, 0.0)
     assert judged(points(sound, every=every)).outcome == "survives"
     ends(judged(points(risen, every=every)), "diverges", 600 - 3 * every, 600 + 3 * every)
+
+
+def test_the_noise_is_the_batches_whatever_the_trend_and_the_trouble() -> None:
+    loss = noisy(power_law(), STEPS, 0.05)
+    assert noise_sd(loss[20:], 21) == pytest.approx(0.05, rel=0.15)
+    rng = np.random.default_rng(0)
+    loss[300:] += 50 * rng.random(100)
+    assert noise_sd(loss[20:], 21) == pytest.approx(0.05, rel=0.2)
 
 
 def test_trouble_from_the_first_step_is_not_taken_for_noise() -> None:
