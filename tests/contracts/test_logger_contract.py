@@ -1,5 +1,3 @@
-"""Test the promises of every run logger, with the real trackers on this machine."""
-
 import json
 import sqlite3
 import struct

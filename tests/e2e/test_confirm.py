@@ -1,5 +1,4 @@
 import json
-from typing import Any
 
 import pytest
 
@@ -11,14 +10,8 @@ from trajectory.rows import ConfirmRow
 @pytest.mark.slow
 def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     toy.begun(6)
-
-    def top() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout
-        )
-        return found
-
-    before = top()
+    top = ("top", "--k=50", f"--campaign={toy.campaign}")
+    before = toy.answer(*top)
     assert before["confirmed"] is None
     done = toy.loop(6, "--confirm", "--json")
     assert done.returncode == 0, done.stderr
@@ -43,7 +36,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert chosen["gains"][0]["delta"] == pytest.approx(sum(differences) / 6)
 
     # The confirmation counts in no ranking, and the search's claim is shown beside it.
-    after = top()
+    after = toy.answer(*top)
     assert after["confirmed"] == found
     shown = {entry["config_hash"]: entry.pop("confirmed") for entry in after["configs"]}
     assert [entry | {"confirmed": None} for entry in after["configs"]] == before["configs"]

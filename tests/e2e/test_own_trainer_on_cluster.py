@@ -1,8 +1,3 @@
-"""Run the loop around a person's own script on a Ray cluster of two nodes.
-
-The tests use the installed command.
-"""
-
 import json
 from pathlib import Path
 from typing import Any

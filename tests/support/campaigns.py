@@ -211,6 +211,12 @@ class Toy:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run_command(arguments, self.home, self.environment)
 
+    def answer(self, *arguments: str) -> Any:
+        """Return what a command that succeeds prints with ``--json``."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
     def rows(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return the journal's whole rows; a loop that runs may be in the middle of writing one."""
         text = (self.campaign / "trajectory.jsonl").read_text("utf-8")

@@ -51,7 +51,6 @@ class Armed(Lanes):
         self.lane = lane
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
-        """See :meth:`Executor.submit`."""
         order = trial_dir / "attack.json"
         if order.exists() and self.lane.home.exists():
             there = self.lane.home / trial_dir.name

@@ -1,5 +1,3 @@
-"""Commit the keeps of a search over a script's constants, through the installed command."""
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,6 +1,3 @@
-"""Check who writes code: turns by what has earned more, and a model that replays good and bad
-replies."""
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,6 +1,3 @@
-"""Check that proposals asked for in the background use the memory of that moment and block
-nothing."""
-
 import json
 import threading
 from dataclasses import replace

@@ -1,6 +1,3 @@
-"""Check that a calibration recovers the effects built into a synthetic world, and that it
-resumes."""
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

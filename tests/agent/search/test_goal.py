@@ -1,5 +1,3 @@
-"""Check what ends a campaign: the first goal it reaches, or a fault of the machine."""
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

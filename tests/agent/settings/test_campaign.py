@@ -1,6 +1,3 @@
-"""Check that campaign.toml, the first row and the refusals follow from one declaration per
-setting."""
-
 from pathlib import Path
 from typing import Any
 

@@ -8,26 +8,17 @@ from agent.menu.trainer_table import TrainerTable
 from agent.workbench.own_trainer import OwnTrainer, command_of
 from autoresearch.errors import MenuError, SandboxError, SpecError
 from tests.support.commands import script
-
-MENU = """
-name = "own"
-[trainer]
-command = ["{program}", "{script}", "--lr={{lr}}"]
-score = {{ pattern = 'loss ([-+0-9.eE]+)' }}
-unit = "nats per token"
-{more}
-[knobs.lr]
-type = "float"
-low = 0.1
-high = 1.0
-default = 0.5
-"""
+from tests.support.own_menus import OWN_MENU
+from tests.support.present import known
 
 
-def table(more: str, *, program: str = "{python}", script: str = "train.py") -> TrainerTable:
-    found = parse_menu(MENU.format(program=program, script=script, more=more), "own").trainer
-    assert found is not None
-    return found
+def menu_of(more: str, *, program: str = "{python}", script: str = "train.py") -> str:
+    text = OWN_MENU.replace("{python}", program).replace("train.py", script)
+    return text.replace("[knobs.lr]", f"{more}\n[knobs.lr]")
+
+
+def table(more: str, **changed: str) -> TrainerTable:
+    return known(parse_menu(menu_of(more, **changed), "own").trainer)
 
 
 @pytest.fixture
@@ -74,7 +65,7 @@ def test_an_edited_script_lies_below_its_directory(checkout: Path) -> None:
 
 
 def test_steps_in_a_file_of_values_are_believed_only_where_the_menu_says_them() -> None:
-    told = MENU.format(program="{python}", script="train.py", more='values = "env"')
+    told = menu_of('values = "env"')
     assert str(parse_menu(told, "own").campaign.budget) == "1 run"
     said = parse_menu(f'{told}[campaign]\nbudget = "60 steps"\n', "own")
     assert str(said.campaign.budget) == "60 steps"
@@ -82,10 +73,10 @@ def test_steps_in_a_file_of_values_are_believed_only_where_the_menu_says_them() 
 
 def test_a_directory_that_trials_cannot_have_is_refused(checkout: Path, tmp_path: Path) -> None:
     menu = checkout / "own.toml"
-    menu.write_text(MENU.format(program="{python}", script="train.py", more='reads = [".."]'))
+    menu.write_text(menu_of('reads = [".."]'))
     with pytest.raises(MenuError):
         OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs")
-    menu.write_text(MENU.format(program="{python}", script="train.py", more=""))
+    menu.write_text(menu_of(""))
     assert OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs")
     script(checkout, "", "campaign.lock")
     with pytest.raises(MenuError):

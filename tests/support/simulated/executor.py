@@ -42,7 +42,6 @@ class SimulatedExecutor(Executor):
         self._started = 0
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> SimulatedJob:
-        """See :meth:`Executor.submit`."""
         with self._lock:
             if self._closed:
                 raise MachineryError("this executor is closed; create another to run more trials")
@@ -56,7 +55,6 @@ class SimulatedExecutor(Executor):
         return job
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
-        """See :meth:`Executor.wait`."""
         if wake.is_set() or not self._running:
             return
         self.now_s, _, job = heapq.heappop(self._running)
@@ -65,11 +63,9 @@ class SimulatedExecutor(Executor):
         job.end()
 
     def describe(self) -> str:
-        """See :meth:`Executor.describe`."""
         return f"simulated in the world {self._world.name}"
 
     def close(self) -> None:
-        """See :meth:`Executor.close`."""
         with self._lock:
             self._closed = True
         for job in (*self._waiting, *(job for _, _, job in self._running)):
@@ -132,7 +128,6 @@ class SimulatedJob(Job):
         return super().wait(0)
 
     def cancel(self) -> None:
-        """See :meth:`Job.cancel`."""
         if not self.done():
             self.fail(aborted(self.spec.trial_id))
             self._gives_up(self)

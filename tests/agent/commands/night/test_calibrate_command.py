@@ -1,8 +1,6 @@
 """Measure the machine, the noise, and how well short runs rank configs as long runs do."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,30 +15,24 @@ def toy(tmp_path: Path) -> SimulatedToy:
     return toy
 
 
-def arguments(toy: SimulatedToy, *options: str) -> list[str]:
+def arguments(toy: SimulatedToy) -> list[str]:
     given = [f"--menu={toy.menu}", f"--campaign={toy.campaign}", "--steps=50"]
-    return ["calibrate", "--fidelity", *given, "--configs=8", *options]
+    return ["calibrate", "--fidelity", *given, "--configs=8"]
 
 
 @pytest.mark.slow
 def test_machine_noise_and_menu_are_measured_from_nothing_and_once(toy: SimulatedToy) -> None:
-    done = toy.run("doctor", "--json")
-    assert done.returncode == 0, done.stdout
-    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    checks = {check["name"]: check for check in toy.answer("doctor")["checks"]}
     looked_at = "sandbox python torch device megatron disk corpus endpoint".split()
     assert list(checks) == looked_at
     assert checks["endpoint"]["state"] == "note"
 
     there = f"--campaign={toy.home / 'runs' / 'noise'}"
-    done = toy.run("calibrate", "--seeds=3", f"--menu={toy.menu}", there, "--json")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    summary = toy.answer("calibrate", "--seeds=3", f"--menu={toy.menu}", there)
     assert (summary["iterations"], summary["sigma_dof"]) == (0, 2)
     assert summary["sigma"] > 0
 
-    done = toy.run(*arguments(toy, "--json"))
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found = toy.answer(*arguments(toy))
     assert (found["n"], found["proxy_metrics"][0]["name"]) == (8, "12 steps of 50")
 
     before = toy.rows()
@@ -51,6 +43,6 @@ def test_machine_noise_and_menu_are_measured_from_nothing_and_once(toy: Simulate
 
     # Calibration runs count in no ranking: a loop starts as if there were none.
     assert toy.loop(1).returncode == 0
-    ranked = json.loads(toy.run("top", "--json", f"--campaign={toy.campaign}").stdout)
+    ranked = toy.answer("top", f"--campaign={toy.campaign}")
     assert all(max(entry["seeds"]) < 700 for entry in ranked["configs"])
     assert ranked["calibrated"] == found

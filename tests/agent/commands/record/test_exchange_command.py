@@ -61,8 +61,7 @@ def test_another_tools_night_becomes_a_campaign_and_what_is_none_is_refused(toy:
         refused(toy, "loop", "--campaign", name)
     for command in ("reindex", "export --to=csv"):
         refused(toy, *command.split(), "--campaign", "runs/tsv")
-    copied = json.loads(toy.run("top", "--campaign", "runs/copy", "--json").stdout)
-    assert copied["configs"]
+    assert toy.answer("top", "--campaign", "runs/copy")["configs"]
 
     # What cannot be read or written is one sentence.
     (toy.home / "prose.txt").write_text("It was a dark and stormy night.\n")
@@ -90,10 +89,8 @@ def test_the_report_of_an_import_has_its_standings_and_what_was_left_out(toy: To
     (toy.home / "commits.tsv").write_text(COMMITS)
     where = "--campaign=runs/commits"
     toy.run("import", "commits.tsv", where)
-    done = toy.run("report", where, "--json")
-    assert done.returncode == 0, done.stderr
-    written = json.loads(done.stdout)
-    assert written["summary"] == json.loads(toy.run("top", where, "--json").stdout)
+    written = toy.answer("report", where)
+    assert written["summary"] == toy.answer("top", where)
     assert [left["line"] for left in written["summary"]["left_out"]] == [4]
     page = (toy.home / written["page"]).read_text("utf-8")
     for left in written["summary"]["left_out"]:
@@ -110,9 +107,7 @@ def test_the_report_of_an_import_has_its_standings_and_what_was_left_out(toy: To
 def test_every_form_is_written_whole_or_not_at_all(toy: Toy) -> None:
     where = f"--campaign={toy.campaign}"
     for form in ("csv", "jsonl", "optuna"):
-        done = toy.run("export", f"--to={form}", where, "--json")
-        assert done.returncode == 0, done.stderr
-        exported = json.loads(done.stdout)
+        exported = toy.answer("export", f"--to={form}", where)
         assert Path(exported["where"]).is_file()
         assert exported["count"] > 0
     refused(toy, "export", "--to=csv", where)

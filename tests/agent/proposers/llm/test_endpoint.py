@@ -1,6 +1,3 @@
-"""Test the endpoint against a real server that behaves as real servers do, and the limit on a
-question's length."""
-
 import logging
 import time
 from typing import Any
