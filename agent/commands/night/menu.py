@@ -47,7 +47,7 @@ def suggest(
     """
     from agent.proposers.llm.completions import Message  # noqa: PLC0415 (slow to load)
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
-    from agent.proposers.llm.templates import rendered  # noqa: PLC0415
+    from agent.proposers.llm.prompt import rendered  # noqa: PLC0415
 
     chosen, directions = load_menu(menu), program_text(program)
     if not directions.strip():

@@ -1,21 +1,193 @@
-"""Collect the facts of a prompt: what is measured and how, what is in flight, and, for one function
-to write, its contract, the function in use and every variant tried."""
+"""Collect the facts of a prompt for a language model: the campaign's memory in lines, the most
+useful first, and what is measured and how.
 
+The prompt for one function to write gets its contract, the function in use and every variant tried.
+"""
+
+from __future__ import annotations
+
+import heapq
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, groupby, islice, zip_longest
+from operator import attrgetter
 from typing import Any
 
 from agent.judge import kept_when
 from agent.menu.replies import read_code_reply
 from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory
-from agent.proposers.llm.config_lines import FAILED, ConfigLines, quoted
+from agent.proposers.contrasts import effects
+from agent.proposers.llm.config_lines import FAILED, ConfigLines, quoted, short
 from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS
+from agent.proposers.priors import Finding
 from agent.proposers.surrogate.promise import provable
-from autoresearch.words import changes_text
+from autoresearch.values import Scalar
+from autoresearch.words import changes_text, counted
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence
+from trajectory.ranking import Noise
+
+BEST = 10
+OUTCOMES = 12
+"""Most reasons to quote."""
+FAILURES = 8
+USED_UP = 4
+"""Most knobs whose tried values are listed after refusals."""
+HISTORY = 400
+"""Most lines of further history, by rank and by date each."""
+SCANNED = 10_000
+"""Number of latest configs to read effects from."""
+EFFECTS = 8
+"""Most effects of one knob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """All lines of every section; lines that do not fit are cut from the last section first."""
+
+    sections: Mapping[str, Sequence[str]]
+    configs: int
+    """Number of configs tried, without the reference, which has a section of its own."""
+    failed: int
+
+    @classmethod
+    def of(cls, memory: Memory, beliefs: Iterable[str] = ()) -> Digest:
+        entries = memory.evidence.configs
+        lines = ConfigLines.of(memory)
+        others = [entry for entry in entries.values() if entry is not lines.reference]
+        ranked = heapq.nsmallest(
+            BEST + HISTORY, (e for e in others if e.scores), key=attrgetter("mean")
+        )
+        failed = [entry for entry in others if entry.failures and not entry.scores]
+        failures = list(reversed(failed[-FAILURES:]))
+        best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=attrgetter("mean"))
+        shown = {entry.config_hash for entry in (*best, *failures)}
+        latest = islice(reversed(others), HISTORY)
+        # one of the best, one of the latest, and so on
+        alternating = chain.from_iterable(zip_longest(ranked[BEST:], latest))
+        rest = _first_of_each((one for one in alternating if one is not None), shown)
+        # A config with many changed knobs says little about any of them, and takes the space of
+        # three others.
+        nearer_first = sorted(rest, key=lines.is_far)
+        recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
+        baseline = memory.menu.knob_values(memory.menu.baseline)
+        untouched = [
+            name
+            for name, value in baseline.items()
+            if all(memory.menu.knob_value(entry.config, name) == value for entry in recent)
+        ]
+        findings = (
+            [_finding(number, finding) for finding in prior.findings]
+            for number, prior in enumerate(memory.priors, start=1)
+        )
+        # the best of each prior in rotation, so that a short prompt covers all of them
+        priors = chain.from_iterable(zip_longest(*findings))
+        sections: dict[str, Iterable[str]] = {
+            "best": map(lines.best, best),
+            # reasons that models and people gave, the latest first, with what became of them
+            "outcomes": islice(lines.outcomes(reversed(others)), OUTCOMES),
+            "failures": map(lines.failed, failures),
+            "beliefs": beliefs,  # a surrogate's predictions for each knob
+            "effects": _effects(memory, recent, lines.noise),
+            "untouched": [", ".join(untouched)] if untouched else [],
+            "priors": filter(None, priors),  # findings of earlier campaigns
+            "history": map(lines.of_either, nearer_first),
+        }
+        all_lines = {name: tuple(section) for name, section in sections.items()}
+        return cls(all_lines, configs=len(others), failed=len(failed))
+
+
+# --- what was refused ---------------------------------------------------------------------------
+
+REFUSED = {
+    "schema": "were not in the form of the answer",
+    "menu": "set a name that is not a knob, or too many knobs",
+    "range": "gave a value outside a knob's domain",
+    "code": "held code that the static rails refuse",
+    "cross": "broke a constraint",
+    "memory": "needed more memory than there is",
+    "novelty": "were tried before, or changed nothing",
+    "code_run": "held code that failed a check when it ran on small tensors",
+}
+
+
+def refusal_lines(memory: Memory) -> Iterator[str]:
+    """Yield what was wrong with refused proposals, and which values are used up."""
+    refusals = memory.evidence.refusals
+    for rail, count in sorted(refusals.items(), key=lambda each: (-each[1], each[0])):
+        yield f"{count} {REFUSED.get(rail, rail)}"
+    if refusals["novelty"]:
+        yield from islice(tried_values(memory), USED_UP)
+
+
+def tried_values(memory: Memory, names: Container[str] | None = None) -> Iterator[str]:
+    """Yield ``8 values of lr alone have been tried from this reference: 0.001, …``, the most tried
+    knob first.
+
+    :param names: only these knobs.
+    """
+    now = memory.menu.knob_values(memory.reference)
+    tried: dict[str, set[Scalar]] = defaultdict(set)
+    for entry in memory.evidence.configs.values():
+        values = memory.menu.knob_values(entry.config)
+        changed = [name for name in now if values[name] != now[name]]
+        if len(changed) == 1 and (names is None or changed[0] in names):
+            tried[changed[0]].add(values[changed[0]])
+    for name, found in sorted(tried.items(), key=lambda each: -len(each[1])):
+        listed = ", ".join(map(short, sorted(found, key=_order)))
+        noun = counted(len(found), "value")
+        yield f"{noun} of {name} alone tried from this reference: {listed}"
+
+
+# --- what each knob did -------------------------------------------------------------------------
+
+
+def _effects(
+    memory: Memory, entries: Sequence[ConfigEvidence], noise: Noise | None
+) -> Iterator[str]:
+    """Yield a line per knob that was changed alone: ``lr: from 0.001: 0.003 -31±14, 0.01 +5±20;
+    from 0.003: 0.004 -2±14``."""
+    measured = [entry for entry in entries if entry.scores]
+    for name, found in effects(memory.menu, measured, noise).items():
+        best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
+        parts = []
+        for before, group in groupby(best_known, key=lambda effect: effect.before):
+            afters = [
+                f"{short(effect.after)} {effect.contrast.text(memory.menu.measure)}"
+                for effect in sorted(group, key=lambda effect: _order(effect.after))
+            ]
+            parts.append(f"from {short(before)}: {', '.join(afters)}")
+        yield f"{name}: {'; '.join(parts)}"
+
+
+def _order(value: Scalar) -> tuple[float, str]:
+    """Return a sort key for a knob's values, which are all numbers or all words."""
+    return (0.0, value) if isinstance(value, str) else (float(value), "")
+
+
+# --- what earlier campaigns found ----------------------------------------------------------------
+
+
+def _finding(number: int, finding: Finding) -> str:
+    gain = "gain unknown" if finding.gain is None else f"{finding.gain:+.1f} sd"
+    action = f" {finding.action}" if finding.action != "none" else ""
+    line = f"campaign {number}: {gain} n={finding.n}{action}: {quoted(finding.said)}"
+    return f"{line} {quoted(finding.reason)}" if finding.reason else line
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+def _first_of_each(entries: Iterable[ConfigEvidence], seen: set[str]) -> Iterator[ConfigEvidence]:
+    for entry in entries:
+        if entry.config_hash not in seen:
+            seen.add(entry.config_hash)
+            yield entry
+
 
 SHOWN_PENDING = 16
 """Most configs in flight to show, the latest."""

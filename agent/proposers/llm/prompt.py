@@ -1,32 +1,38 @@
 """Compose the prompt for a language model within a budget of tokens.
 
-Templates give the wording, :mod:`agent.proposers.llm.digest` the content, and this module decides
-what fits. Never dropped: the menu, the constraints, the reference, the noise, the answer's format
-and the user's own directions (up to a third of the budget). Then, while they fit: the best configs,
-recent failures, each knob's effects, untouched knobs, findings of earlier campaigns, and further
-history. The prompt counts what is omitted.
+Templates, which are shipped in ``proposer_prompts``, give the wording,
+:mod:`agent.proposers.llm.facts` the content, and this module decides what fits. Never dropped:
+the menu, the constraints, the reference, the noise, the answer's format and the user's own
+directions (up to a third of the budget). Then, while they fit: the best configs, recent failures,
+each knob's effects, untouched knobs, findings of earlier campaigns, and further history. The prompt
+counts what is omitted.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import resources
 from typing import Any
+
+import jinja2
 
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.completions import Message, messages_sha256
 from agent.proposers.llm.config_lines import belief_lines, slate_lines
-from agent.proposers.llm.digest import Digest, refusal_lines
 from agent.proposers.llm.facts import (
+    Digest,
     code_example,
     contract,
     in_flight,
     on_scores,
     point_of,
+    refusal_lines,
     variants,
 )
 from agent.proposers.llm.reply_form import example_text, slate_example
-from agent.proposers.llm.templates import rendered
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, Section, cut_to, estimate_tokens, fit_lines
+from autoresearch.words import scalar_text
 from trainer.spec import Budget
 from trajectory.proposals import Arm
 
@@ -241,3 +247,23 @@ def _sections(digest: Digest, room: int) -> dict[str, Section]:
     shown = sum(len(sections[name].lines) for name in ("best", "failures", "history"))
     sections["history"] = replace(sections["history"], omitted=digest.configs - shown)
     return sections
+
+
+def rendered(name: str, variables: Mapping[str, Any]) -> str:
+    """Return a template's text with these variables, ending in one line end."""
+    return _environment().get_template(name).render(variables).strip() + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return the environment of all templates; an undefined variable is an error."""
+    folder = resources.files("proposer_prompts")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.filters["value"] = scalar_text
+    return environment

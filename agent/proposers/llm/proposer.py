@@ -17,9 +17,8 @@ from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.completions import Conversations, Message, Reply
-from agent.proposers.llm.digest import tried_values
 from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
-from agent.proposers.llm.facts import code_example
+from agent.proposers.llm.facts import code_example, tried_values
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompt, Prompter
 from agent.proposers.llm.reply_form import code_schema, proposal_schema, slate_schema
 from autoresearch.values import Scalar
