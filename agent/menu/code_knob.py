@@ -16,7 +16,7 @@ import ast
 from collections.abc import Collection, Mapping
 from typing import Any, Self
 
-from agent.menu.knob import Knob
+from agent.menu.knobs import Knob
 from autoresearch.domains.choices import Choices
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar

@@ -10,21 +10,25 @@ fields are the inputs of that command (:mod:`agent.menu.trainer_table`). A file 
 is refused in one sentence that names the knob and the fix.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from agent.menu.code_knob import CODE_KEYS, REGION_KEYS, CodeKnob, RegionKnob
-from agent.menu.formulas import Constraint
-from agent.menu.knob import Knob
+from agent.menu.knobs import Constraint, Knob
 from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
-from agent.menu.toml_files import TomlFiles, refuse_unknown
 from agent.menu.trainer_table import CheckTable, TrainerTable, refuse
-from autoresearch.errors import MenuError, SpecError
+from autoresearch.errors import AutoresearchError, MenuError, SpecError
+from autoresearch.files import read_given
 from autoresearch.values import Frozen, built_in_flags, explain
-from autoresearch.words import json_text
+from autoresearch.words import did_you_mean, json_text
 from trainer.spec import RunSchedule
 from trajectory.rows import CampaignRow
 
@@ -38,8 +42,6 @@ __all__ = [
     "parse_menu",
     "shipped_menus",
 ]
-
-_FILES = TomlFiles(noun="menu", package="agent.menu", error=MenuError)
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Frozen)
@@ -153,6 +155,17 @@ def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, 
     return table
 
 
+def refuse_unknown(table: Iterable[str], keys: Iterable[str], what: str) -> None:
+    """Refuse a table with a key that is none of ``keys``.
+
+    :raises ValueError: naming the key and a similar known key.
+    """
+    keys = list(keys)
+    for key in table:
+        if key not in keys:
+            raise ValueError(f"{what} has an unknown key {json_text(key)}{did_you_mean(key, keys)}")
+
+
 def _record(what: str, table: object, kind: type[R]) -> R:
     return _part(what, table, kind.model_fields, kind.model_validate)
 
@@ -176,7 +189,73 @@ def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
     return table
 
 
-# --- where menus come from ----------------------------------------------------------------------
+# --- where TOML files come from ------------------------------------------------------------------
+
+MAX_FILE_BYTES = 1 << 20
+MAX_DOTS = 64
+"""Most dots between two commas of a line: the standard library's time for a dotted key grows with
+the cube of its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFiles:
+    """One kind of file, such as menus, shipped or a user's own."""
+
+    noun: str
+    """Noun for a file of this kind in messages: ``menu``."""
+    package: str
+    """Package whose folder ``shipped`` holds the shipped files."""
+    error: type[AutoresearchError]
+    """Error to raise for a file that cannot be read."""
+
+    def names(self) -> list[str]:
+        """Return the names of the shipped files, in order."""
+        return sorted(
+            file.name.removesuffix(".toml")
+            for file in self._shipped().iterdir()
+            if file.name.endswith(".toml")
+        )
+
+    def text(self, name_or_path: str) -> str:
+        """Return the text of the shipped file of that name, else of the file at that path."""
+        shipped = self.names()
+        if name_or_path in shipped:
+            return (self._shipped() / f"{name_or_path}.toml").read_text("utf-8")
+        try:
+            return read_given(Path(name_or_path).expanduser(), MAX_FILE_BYTES).decode("utf-8")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self.error(
+                f"there is no {self.noun} {json_text(name_or_path)}"
+                f"{did_you_mean(name_or_path, shipped)}; give a shipped {self.noun}'s name or the "
+                "path of a TOML file"
+            ) from error
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = error.strerror or error if isinstance(error, OSError) else error
+            raise self.error(
+                f"{self.noun} {name_or_path} cannot be read: {reason}; give a TOML file in UTF-8 "
+                f"of at most {MAX_FILE_BYTES:,} bytes"
+            ) from error
+
+    def _shipped(self) -> Traversable:
+        return resources.files(self.package) / "shipped"
+
+    def document(self, toml: str, source: str) -> dict[str, Any]:
+        """Return the tables of a text that messages call ``source``."""
+        # Number lists and prose have commas or few dots; keys have no commas.
+        parts = [part for line in toml.splitlines() for part in line.split(",")]
+        if any(part.count(".") > MAX_DOTS for part in parts):
+            raise self.error(
+                f"{self.noun} {source} has a key or a sentence of over {MAX_DOTS} dots; shorten it"
+            )
+        try:
+            return tomllib.loads(toml)
+        except (ValueError, RecursionError) as error:
+            raise self.error(
+                f"{self.noun} {source} is not readable TOML: {error}; fix it there"
+            ) from error
+
+
+_FILES = TomlFiles(noun="menu", package="agent.menu", error=MenuError)
 
 
 def shipped_menus() -> list[str]:

@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent.menu.formulas import Reading
-from agent.menu.knob import Knob
+from agent.menu.knobs import Knob, Reading
 from agent.menu.trainer_table import BUILT_IN, NAME, TrainerTable, placeholders, refuse
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, did_you_mean, json_text

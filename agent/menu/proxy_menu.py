@@ -18,8 +18,7 @@ from pydantic import ConfigDict, InstanceOf, model_validator
 
 from agent.menu.code_knob import CodeKnob, check_stated
 from agent.menu.expressions import Expression, ExpressionError
-from agent.menu.formulas import BUDGET_STEPS, Constraint, Reading, Tie
-from agent.menu.knob import Knob, MenuScalar
+from agent.menu.knobs import BUDGET_STEPS, Constraint, Knob, MenuScalar, Reading, Tie
 from agent.menu.promises import check_command, check_names, check_readings, check_values
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.domains.base import Domain

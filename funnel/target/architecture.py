@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from agent.menu.toml_files import TomlFiles, refuse_unknown
+from agent.menu.files import TomlFiles, refuse_unknown
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, PlainText, explain
 from autoresearch.words import json_text

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from agent.menu.files import ProxyMenu
-from agent.menu.formulas import Constraint
-from agent.menu.knob import Knob
+from agent.menu.knobs import Constraint, Knob
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from agent.menu.code_knob import names_used
-from agent.menu.knob import Knob
+from agent.menu.knobs import Knob
 from agent.menu.scripts.draft import Draft
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed import NUMBER

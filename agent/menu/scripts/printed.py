@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from agent.menu.scripts.option import words_of
-from agent.menu.scripts.texts import Hole, Template, labelled, templates
-from agent.menu.scripts.tree import remainders
+from agent.menu.scripts.tree import Hole, Template, labelled, remainders, templates
 
 NUMBER = r"([-+0-9.eE]+)"
 """Pattern of a number."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agent.menu.knob import Knob
+from agent.menu.knobs import Knob
 from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option, given_by, role_of, says, words_of
 from agent.menu.scripts.reading import Script

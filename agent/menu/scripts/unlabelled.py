@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from agent.menu.scripts.option import words_of
 from agent.menu.scripts.printed import NUMBER, Printed, figure_named, is_held_out
-from agent.menu.scripts.texts import Hole, Template, templates
-from agent.menu.scripts.tree import last_name
+from agent.menu.scripts.tree import Hole, Template, last_name, templates
 
 _VALUE = r"[-+0-9.eE]+"
 _OF_ITS_VALUE = {"item", "detach", "cpu", "numpy", "tolist", "mean"}

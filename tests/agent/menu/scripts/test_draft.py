@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from agent.commands.night.menu import app
 from agent.menu.files import ProxyMenu, load_menu
-from agent.menu.scripts.asserts import constraints_asserted
+from agent.menu.scripts.draft import constraints_asserted
 from agent.menu.scripts.reading import read_script
 from agent.menu.trainer_table import TrainerTable
 from agent.workbench.own_trainer import OwnTrainer

@@ -1,19 +1,20 @@
-"""Define what a menu's formulas are for: constraints, tied fields and readings.
+"""Define a menu's knobs, and its formulas over them: constraints, tied fields and readings.
 
-All are in the language of :mod:`agent.menu.expressions`. A constraint is a condition that every
-config must meet.
+A knob is a field of Config, or a ratio that determines fields, such as the width of a head. A ratio
+is not a field, so its table states under ``reads`` how to compute it from a config: the inverse
+formula, over the config's fields. ``n_kv_head`` is the number of KV heads in it, even if the config
+does not set it. Fields are whole, so the formula may slightly miss the value that made the config:
+the nearest choice, by ratio, is used. :meth:`~agent.menu.proxy_menu.ProxyMenu.apply` refuses a
+config whose ratios read back differently.
 
 ``[tied]`` holds formulas of fields that follow the knobs, so that changing a knob moves them along.
 With ``n_head = "d_model / 128"`` every head is 128 wide whatever the width. A formula may also use
 fields tied before it. A proposal cannot set a tied field, so every config of the menu keeps the
-shape that the formulas describe.
+shape that the formulas describe. In a menu that searches ratios (the width of a head, d_ff to
+d_model), ``[tied]`` turns them into fields.
 
-A menu that searches ratios (the width of a head, d_ff to d_model) has knobs without a field in
-Config, which ``[tied]`` turns into fields. A knob's ``reads`` is the inverse formula, over the
-config's fields. ``n_kv_head`` is the number of KV heads in it, even if the config does not set it.
-Fields are whole, so the formula may slightly miss the value that made the config: the nearest
-choice, by ratio, is used. :meth:`~agent.menu.proxy_menu.ProxyMenu.apply` refuses a config whose
-ratios read back differently.
+All formulas are in the language of :mod:`agent.menu.expressions`. A constraint is a condition that
+every config must meet.
 """
 
 from __future__ import annotations
@@ -22,17 +23,97 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Self, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict, InstanceOf, model_serializer, model_validator
 
-from agent.menu.expressions import Expression, ExpressionError
-from agent.menu.knob import Knob
+from agent.menu.expressions import Expression, ExpressionError, kind_of
+from autoresearch.domains import domain_keys, read_domain
+from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Ladder
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Scalar
 from autoresearch.words import json_text
 from trainer.spec import Config
+
+
+def _scalar(value: object) -> object:
+    kind_of(value)
+    return value
+
+
+MenuScalar = Annotated[Scalar, BeforeValidator(_scalar)]
+
+_BOUNDS = {"low": None, "high": None, "step": 1, "scale": "linear"}
+_UNSAID: Mapping[str, Any] = {**_BOUNDS, "choices": []}
+"""Values in a knob's JSON under keys that its domain does not use."""
+_BESIDE_THE_DOMAIN = ("default", "reads", "doc")
+
+
+class Knob(Frozen):
+    """A value that proposals may set, and its domain."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    domain: InstanceOf[Domain]
+    default: MenuScalar
+    reads: PlainText | None = None
+    """For a knob that is not a field of Config: formula of the knob's value over a config's fields;
+    see :mod:`agent.menu.formulas`."""
+    doc: PlainText = ""
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Return the keys that a knob's table in a menu may have."""
+        return [*domain_keys(), *_BESIDE_THE_DOMAIN]
+
+    @classmethod
+    def read(cls, name: str, table: Mapping[str, Any]) -> Self:
+        """Return the knob that a menu's table describes.
+
+        :raises ValueError: one clause that names the key, the value seen and the fix; pydantic's
+            own error for a default or a doc that is missing or of the wrong type.
+        """
+        given = {key: table[key] for key in _BESIDE_THE_DOMAIN if key in table}
+        described = {key: value for key, value in table.items() if key not in given}
+        for key in (key for key in table if key not in {"type", "doc", "reads"}):
+            _check_scalars(key, table[key])
+        domain = read_domain(described)
+        if type(given.get("default")) is int:
+            # the default 0 of a float knob becomes 0.0
+            given["default"] = domain.normal(given["default"])
+        return cls(name=name, domain=domain, **given)
+
+    @model_validator(mode="after")
+    def _default_stands(self) -> Self:
+        if clause := self.why_not(self.default):
+            raise ValueError(f"its default is invalid: {clause}")
+        return self
+
+    @model_serializer
+    def _as_one_table(self) -> dict[str, Any]:
+        described = {"type": "", **_UNSAID, **self.domain.table()}
+        reads = {} if self.reads is None else {"reads": self.reads}
+        return {"name": self.name, **described, "default": self.default, **reads, "doc": self.doc}
+
+    def why_not(self, value: object) -> str | None:
+        """Return one clause why the knob may not take a value, or None."""
+        clause = self.domain.why_not(value)
+        return clause and f"{self.name} = {clause}"
+
+
+def _check_scalars(key: str, value: object) -> None:
+    """Refuse a scalar, or one in a list, that no constraint could use."""
+    items = (
+        {f"{key}.{i}": one for i, one in enumerate(value)} if type(value) is list else {key: value}
+    )
+    for place, item in items.items():
+        try:
+            kind_of(item)
+        except ExpressionError as error:
+            raise ValueError(f"{place}: {error}") from error
+
 
 BUDGET_STEPS = "budget_steps"
 """Name of the budget in constraints: optimizer steps, unknown for a budget in seconds."""
