@@ -16,7 +16,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.exports.base import Exported, campaign_row, study_name, whole_database
+from agent.exports.forms import Exported, campaign_row, study_name, whole_database
 from agent.menu.files import menu_of
 from autoresearch.errors import FormatError
 from autoresearch.layout import JOURNAL_FILE

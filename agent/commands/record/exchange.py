@@ -11,7 +11,7 @@ import typer
 from pydantic import Field
 
 from agent.commands.options import takes
-from agent.exports.base import Exported
+from agent.exports.forms import Exported
 from agent.search.first_row import read_campaign_row
 from agent.workbench.console import answer
 from agent.workbench.places import CampaignOption, existing_campaign
@@ -82,11 +82,11 @@ def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
 Form: TypeAlias = Literal["optuna", "csv", "parquet", "mlflow", "chat-jsonl", "jsonl"]
 _FORMS: dict[Form, tuple[str, str, str | None]] = {
     "optuna": ("optuna.sqlite", "optuna_study:export_optuna", "optuna-dashboard"),
-    "csv": ("trials.csv", "base:export_csv", None),
-    "parquet": ("trials.parquet", "base:export_parquet", None),
-    "mlflow": ("mlflow.sqlite", "base:export_mlflow", "mlflow ui --backend-store-uri"),
-    "chat-jsonl": ("chat.jsonl", "chat:export_chat", None),
-    "jsonl": (JOURNAL_FILE, "base:export_jsonl", None),
+    "csv": ("trials.csv", "forms:export_csv", None),
+    "parquet": ("trials.parquet", "forms:export_parquet", None),
+    "mlflow": ("mlflow.sqlite", "forms:export_mlflow", "mlflow ui --backend-store-uri"),
+    "chat-jsonl": ("chat.jsonl", "forms:export_chat", None),
+    "jsonl": (JOURNAL_FILE, "forms:export_jsonl", None),
 }
 """Each form's usual file, its module and function, which are loaded when used because each needs a
 library of its own, and the command of another program that shows it at an address."""

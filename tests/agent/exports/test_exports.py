@@ -6,8 +6,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from agent.exports.base import export_csv, export_mlflow
-from agent.exports.chat import export_chat
+from agent.exports.forms import export_chat, export_csv, export_mlflow
 from agent.exports.optuna_study import export_optuna
 from agent.menu.files import load_menu
 from agent.proposers.llm.completions import Conversations, Message, messages_sha256

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.exports.base import Exported, export_csv, export_mlflow
+from agent.exports.forms import Exported, export_csv, export_mlflow
 from agent.exports.optuna_study import export_optuna
 from autoresearch.errors import FormatError
 from tests.support.places import ROOT
