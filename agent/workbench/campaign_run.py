@@ -26,8 +26,12 @@ from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
 from agent.proposers.priors import NOTE, Prior, note_on, read_priors
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings, refuse_lost_journal, resumed_settings
-from agent.search.first_row import read_campaign_row
+from agent.search.first_row import (
+    new_settings,
+    read_campaign_row,
+    refuse_lost_journal,
+    resumed_settings,
+)
 from agent.search.loop import Loop
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, StopRequest

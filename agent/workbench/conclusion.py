@@ -11,8 +11,8 @@ from pydantic import Field
 from rich.text import Text
 
 from agent.loggers.git_branch import GitBranch
-from agent.search.confirm.experiment import Confirmation, ConfirmPlan
-from agent.search.confirm.texts import FreshTexts
+from agent.search.confirmation import Confirmation
+from agent.search.confirmation_plan import ConfirmPlan, FreshTexts
 from agent.search.experiment import RetryFailed
 from agent.search.stopping import Interrupted
 from agent.settings.environment import read_environment

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from agent.menu.files import ProxyMenu, menu_of
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import resumed_settings
-from agent.search.first_row import read_campaign_row
+from agent.search.first_row import read_campaign_row, resumed_settings
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import StartHook, TrialWatcher
 from agent.search.trials import TrialRunner

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.options import JsonAtEndOption, takes
-from agent.search.calibration.experiment import Calibration
-from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan, check_calibratable
+from agent.search.calibration import Calibration
+from agent.search.calibration_plan import MOST_LONG_SEEDS, CalibrationPlan, check_calibratable
 from agent.search.experiment import RetryFailed
 from agent.search.stopping import Goal
 from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign

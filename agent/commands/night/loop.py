@@ -8,7 +8,7 @@ import typer
 
 from agent.commands.options import JsonAtEndOption, takes
 from agent.loggers.notices import Notifier
-from agent.search.campaign_settings import set_settings
+from agent.search.first_row import set_settings
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, run_campaign

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from agent.menu.files import ProxyMenu, load_menu
-from agent.search.calibration.experiment import Calibration
-from agent.search.calibration.plan import CalibrationPlan
+from agent.search.calibration import Calibration
+from agent.search.calibration_plan import CalibrationPlan
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings
 from agent.search.experiment import ExperimentWatcher
+from agent.search.first_row import new_settings
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.calibration.experiment import Calibration
-from agent.search.calibration.plan import CalibrationPlan
+from agent.search.calibration import Calibration
+from agent.search.calibration_plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
 from tests.agent.search.test_calibration import World, campaign

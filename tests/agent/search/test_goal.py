@@ -6,7 +6,7 @@ import pytest
 
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings
+from agent.search.first_row import new_settings
 from agent.search.stopping import DEFAULT_ITERATIONS, Goal, StopRequest, Work
 from autoresearch.errors import MachineryError, SettingsError
 from tests.support import faulty_trainer

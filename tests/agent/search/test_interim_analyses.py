@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent.search.confirm.experiment import Confirmation, ConfirmPlan
-from agent.search.confirm.texts import FreshTexts
+from agent.search.confirmation import Confirmation
+from agent.search.confirmation_plan import ConfirmPlan, FreshTexts
 from tests.support.confirmed import told
 from tests.support.memories import MENU
 from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial

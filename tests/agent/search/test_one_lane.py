@@ -3,7 +3,7 @@ import sqlite3
 from pathlib import Path
 
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings
+from agent.search.first_row import new_settings
 from agent.search.scribe import Scribe
 from agent.search.stopping import StopRequest
 from tests.support.nights import WORLD, rows_of

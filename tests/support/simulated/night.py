@@ -18,7 +18,7 @@ import numpy as np
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings
+from agent.search.first_row import new_settings
 from agent.search.iterations import Asker
 from agent.search.loop import Loop
 from agent.search.stopping import Goal, StopRequest

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from agent.search.calibration.plan import LONG, CalibrationPlan, Planned
+from agent.search.calibration_plan import LONG, CalibrationPlan, Planned
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError
 from autoresearch.words import counted, duration_text, timestamp

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from agent.menu.files import load_menu, parse_menu
-from agent.search.campaign_settings import (
+from agent.search.first_row import (
     new_settings,
     refuse_lost_journal,
     resumed_settings,

@@ -1,16 +1,62 @@
-"""Prepare the texts that a confirmation scores besides the search's own."""
+"""Plan a confirmation: its configs, its seeds, and the texts scored besides the search's own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from agent.search.campaign import Campaign
+from agent.search.experiment import fresh_seeds
 from autoresearch.errors import CampaignError
 from autoresearch.layout import TEXTS_DIR
 from autoresearch.words import counted
 from trainer.corpus.second_text import given_text, holdout_split
 from trainer.spec import ScoredText
+from trajectory import ranking
 from trajectory.evidence import SAME_RUNS
+from trajectory.ranking import Ranked
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A config and its rank when the confirmation was planned."""
+
+    ranked: Ranked
+    rank: int
+
+    def __str__(self) -> str:
+        """Return a name such as ``rank 2, iteration 7``."""
+        name = f"iteration {self.ranked.iter}" if self.ranked.iter else "the baseline"
+        return f"rank {self.rank}, {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPlan:
+    """The configs and seeds of a confirmation."""
+
+    seeds: tuple[int, ...]
+    finalists: tuple[Candidate, ...]
+    """Configs to confirm, by rank; the first is the search's own choice."""
+    baseline: Candidate
+
+    @classmethod
+    def of(cls, campaign: Campaign, *, top: int, seeds: int) -> Self:
+        """Plan the ``top`` best configs without the baseline, and the incumbent if it is not among
+        them.
+
+        :raises CampaignError: if there is nothing to confirm, or too few seeds are left.
+        """
+        evidence = campaign.evidence
+        places = ranking.top(evidence, len(evidence.configs))
+        candidates = [Candidate(entry, place) for place, entry in enumerate(places, start=1)]
+        baseline = [c for c in candidates if c.ranked.config_hash == evidence.baseline_hash]
+        others = [c for c in candidates if c.ranked.config_hash != evidence.baseline_hash]
+        if not baseline or not others:
+            raise CampaignError(
+                "nothing but the baseline was measured in this campaign yet, so there is nothing "
+                "to confirm; run autoresearch loop first"
+            )
+        late = [c for c in others[top:] if c.ranked.config_hash == evidence.incumbent_hash]
+        return cls(fresh_seeds(campaign, "confirm", seeds), (*others[:top], *late), baseline[0])
 
 
 @dataclass(frozen=True, slots=True)
