@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.settings.environment import read_environment
-from agent.workbench.doctor.checks import Check, examine
+from agent.workbench.machine_checks import Check, examine
 
 _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", "bold red")}
 
@@ -41,7 +41,7 @@ def doctor(
     checks: list[Check] = []
     found: Iterable[Check] = examine(read_environment(), runs, menu)
     if executor != "local":
-        from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
+        from agent.workbench.cluster_checks import examine_cluster  # noqa: PLC0415 (of use to few)
 
         found = chain(found, examine_cluster(executor, menu=menu, runs=runs))
     for check in found:

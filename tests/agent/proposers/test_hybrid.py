@@ -11,7 +11,7 @@ from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import SIZE, FallbackProposer, HybridProposer, Slate
 from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
-from agent.search.campaign_settings import new_settings
+from agent.search.first_row import new_settings
 from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw

@@ -5,8 +5,7 @@ import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings, resumed_settings
-from agent.search.first_row import first_row
+from agent.search.first_row import first_row, new_settings, resumed_settings
 from agent.settings.campaign import CampaignSettings, EvaluationProtocol, Policy
 from agent.workbench.own_trainer import command_of
 from autoresearch.errors import CampaignError, SettingsError

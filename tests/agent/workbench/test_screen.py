@@ -6,7 +6,7 @@ from rich.console import Console
 
 from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings
+from agent.search.first_row import new_settings
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.conclusion import believed_scores

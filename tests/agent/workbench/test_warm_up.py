@@ -7,7 +7,7 @@ import pytest
 
 from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import new_settings
+from agent.search.first_row import new_settings
 from agent.search.stopping import Goal, StopRequest
 from agent.workbench.campaign_run import warm_up
 from autoresearch.errors import MachineryError

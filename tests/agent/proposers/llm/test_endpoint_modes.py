@@ -8,7 +8,7 @@ import pytest
 from agent.proposers.llm.endpoint import Endpoint, SchemaMode
 from agent.proposers.llm.failures import TRIES, EndpointError
 from agent.settings.environment import Environment
-from agent.workbench.doctor.checks import endpoint as doctor_of
+from agent.workbench.machine_checks import endpoint as doctor_of
 from tests.support.endpoints import ANSWER, CHAT, SCHEMA, endpoint_at
 from tests.support.openai_server import (
     OpenAIServer,

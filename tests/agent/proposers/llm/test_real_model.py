@@ -18,7 +18,7 @@ from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment
-from agent.workbench.doctor.checks import endpoint
+from agent.workbench.machine_checks import endpoint
 from bench.small_model import SERVERS, small_model, why_not
 from tests.support.campaigns import Toy
 from tests.support.memories import RAILS, memory_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.menu.files import load_menu
-from agent.workbench.doctor.checks import WITHOUT_LANDLOCK, Check, disk_state
+from agent.workbench.machine_checks import WITHOUT_LANDLOCK, Check, disk_state
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from agent.settings.environment import Environment
-from agent.workbench.doctor.checks import Check, disk_state, endpoint, examine, megatron
-from agent.workbench.doctor.cluster import demands, examine_cluster, examine_node
+from agent.workbench.cluster_checks import demands, examine_cluster, examine_node
+from agent.workbench.machine_checks import Check, disk_state, endpoint, examine, megatron
 from tests.support.commands import script
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.own_menus import OWN_MENU

@@ -1,1 +1,0 @@
-"""Check whether this machine, the language model and a cluster are ready."""
