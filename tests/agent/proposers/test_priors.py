@@ -13,7 +13,7 @@ from agent.proposers.priors import NOTE, Finding, Prior, PriorConfig, note_on, r
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.surrogate.observed import MOST, PRIOR_WORTH, prior_points
 from autoresearch.errors import CampaignError, FormatError
-from tests.agent.menu.test_formulas import RATIOS
+from tests.agent.menu.test_knobs import RATIOS
 from tests.support.campaigns import MENU as TOY_TOML
 from tests.support.configs import config
 from tests.support.foreign import (
