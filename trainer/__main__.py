@@ -27,7 +27,19 @@ def main(
         trial_dir = spec.parent if out is None else out
         with writing(trial_dir, instead="choose another with --out"):
             trial_dir.mkdir(parents=True, exist_ok=True)
-        result = run_trial(_read(spec), trial_dir)
+        try:
+            asked = TrialSpec.model_validate_json(read_given(spec))
+        except OSError as error:
+            raise SpecError(
+                f"cannot read the spec {spec} ({error.strerror}); give the path of a TrialSpec as "
+                "JSON"
+            ) from error
+        except ValidationError as error:
+            raise SpecError(
+                f"{spec} is not a trial that can be run: {explain(error)}; correct it and run it "
+                "again"
+            ) from error
+        result = run_trial(asked, trial_dir)
         assert result is not None, "the whole trial ran here"
         try:
             replace_file(trial_dir / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
@@ -37,19 +49,6 @@ def main(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(result.model_dump_json(indent=2))
-
-
-def _read(path: Path) -> TrialSpec:
-    try:
-        return TrialSpec.model_validate_json(read_given(path))
-    except OSError as error:
-        raise SpecError(
-            f"cannot read the spec {path} ({error.strerror}); give the path of a TrialSpec as JSON"
-        ) from error
-    except ValidationError as error:
-        raise SpecError(
-            f"{path} is not a trial that can be run: {explain(error)}; correct it and run it again"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A campaign's findings, as the values from which the page's texts and figures are made."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,19 +122,17 @@ class Findings:
     @cached_property
     def places(self) -> dict[str, list[int | None]]:
         """The cell of each sample's value, for each knob; None for a value outside its domain."""
-        return {knob.name: _places(self.samples, knob) for knob in self.knobs}
-
-
-def _places(samples: Iterable[Sample], knob: ReportedKnob) -> list[int | None]:
-    known: dict[tuple[type, Scalar | None], int | None] = {}
-    found = []
-    for sample in samples:
-        value = sample.values.get(knob.name)
-        key = value.__class__, value  # True equals 1, and is another value
-        if key not in known:
-            known[key] = knob.domain.place(value)
-        found.append(known[key])
-    return found
+        places: dict[str, list[int | None]] = {}
+        for knob in self.knobs:
+            known: dict[tuple[type, Scalar | None], int | None] = {}
+            found = places[knob.name] = []
+            for sample in self.samples:
+                value = sample.values.get(knob.name)
+                key = value.__class__, value  # True equals 1, and is another value
+                if key not in known:
+                    known[key] = knob.domain.place(value)
+                found.append(known[key])
+        return places
 
 
 def read_findings(

@@ -111,7 +111,7 @@ def epochs_of(plan: Handoff) -> float:
 
 def _lines(plan: Handoff, out: Path) -> list[str]:
     winner, compute = plan.winner, plan.booking.compute
-    return [
+    lines = [
         f"recipe    {out / winner.file} · {out / winner.script}",
         f"target    {plan.booking.target.name} · {size_text(winner.schedule.tokens)} tokens in "
         f"{winner.schedule.steps:,} steps of {winner.schedule.tokens_per_step:,}",
@@ -123,20 +123,15 @@ def _lines(plan: Handoff, out: Path) -> list[str]:
         f"({compute.speed.words()}); with interruptions {winner.operations.hours:,.0f}",
         f"money     ${compute.cost_usd:,.0f} at ${compute.gpu_hourly_usd:,.2f} a GPU-hour; the "
         f"first day ${compute.day_usd:,.0f}",
-        *_forecast_lines(plan),
-        *(f"risk      {risk}" for risk in plan.risks),
-        f"read      {out / 'README.md'}",
     ]
-
-
-def _forecast_lines(plan: Handoff) -> Iterator[str]:
     if plan.forecast is not None:
         first, last = plan.forecast.points[0], plan.forecast.points[-1]
-        yield (
+        lines.append(
             f"forecast  {first.low_bpb:.3f} … {first.high_bpb:.3f} bits per byte at "
             f"{size_text(first.tokens)} tokens, {last.low_bpb:.3f} … {last.high_bpb:.3f} at "
             f"{size_text(last.tokens)}"
         )
+    return [*lines, *(f"risk      {risk}" for risk in plan.risks), f"read      {out / 'README.md'}"]
 
 
 CANNOT_TELL = 3

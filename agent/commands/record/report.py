@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -22,7 +22,6 @@ from agent.workbench.places import (
 from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
 from autoresearch.layout import FIGURES_DIR, REPORT_DIR
-from trajectory.formats.importing import ImportedCampaign
 from trajectory.report.figures.curves import fidelity_test
 from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.findings import BEST, Findings
@@ -45,10 +44,19 @@ def report(
     with gc_paused():
         directory = campaign or latest_campaign()
         folder, foreign = out or directory / REPORT_DIR, foreign_campaign(directory)
+        notes: list[tuple[str, str]] = []
         if foreign is None:
-            written, conclusions, notes = _own(directory, folder)
+            found = CampaignView(directory).findings()
+            written, conclusions = _written(partial(write_report, found), folder), summary(found)
+            if found.best:
+                best = found.best[0].entry
+                where = f"iteration {best.iter}" if best.iter else "the baseline"
+                score = f"{found.about.measure} {found.about.scoring.text(best.objective)}"
+                notes.append(("best", f"{where}, {score} (n={best.n})"))
         else:
-            written, conclusions, notes = _imported(foreign, directory, folder)
+            write = partial(write_imported, foreign, directory.resolve().name)
+            written, (conclusions, _) = _written(write, folder), foreign_board(foreign, BEST)
+            notes.append(("left out", foreign.provenance.left_out or "nothing"))
         page, figures = str(written.page), [str(path) for path in written.figures]
         drawn = f"{len(figures) // 2} as SVG and PNG in {written.page.parent / FIGURES_DIR}"
         facts = [("page", page), ("figures", drawn if figures else "none yet"), *notes]
@@ -57,27 +65,6 @@ def report(
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
-
-
-Made: TypeAlias = tuple[Report, dict[str, Any], list[tuple[str, str]]]
-"""A report's files, its conclusions for JSON, and notes on them for a person."""
-
-
-def _own(directory: Path, folder: Path) -> Made:
-    found, notes = CampaignView(directory).findings(), []
-    if found.best:
-        best = found.best[0].entry
-        where = f"iteration {best.iter}" if best.iter else "the baseline"
-        score = f"{found.about.measure} {found.about.scoring.text(best.objective)}"
-        notes.append(("best", f"{where}, {score} (n={best.n})"))
-    return _written(partial(write_report, found), folder), summary(found), notes
-
-
-def _imported(campaign: ImportedCampaign, directory: Path, folder: Path) -> Made:
-    left_out = campaign.provenance.left_out or "nothing"
-    write = partial(write_imported, campaign, directory.resolve().name)
-    conclusions, _ = foreign_board(campaign, BEST)
-    return _written(write, folder), conclusions, [("left out", left_out)]
 
 
 def _written(write: Callable[[Path], Report], folder: Path) -> Report:

@@ -33,7 +33,10 @@ def with_arguments(script: Script, words: Sequence[str]) -> Script:
         is_switch = option is not None and option.argument.startswith("{")
         if option is not None and (equals or is_switch or rest):
             value = text if equals else str(name == _words(option)[0]) if is_switch else rest.pop(0)
-            options[option.name] = _set(option, value)
+            unknown = option.left.startswith("its default") or option.required
+            left = "" if unknown and option.argument else option.left
+            read = _read(option, value)
+            options[option.name] = replace(option, default=read, required=False, left=left)
         else:
             options |= dict(_of_file(script, word, options))
             kept.append(word)
@@ -56,17 +59,6 @@ def _words(option: Option) -> tuple[str, str]:
     """Return the words of a switch for true and for false."""
     yes, _, no = option.argument.partition(":")[2].removesuffix("}").partition("|")
     return yes, no
-
-
-def _set(option: Option, text: str) -> Option:
-    value = _read(option, text)
-    unknown = option.left.startswith("its default") or option.required
-    return replace(
-        option,
-        default=value,
-        required=False,
-        left="" if unknown and option.argument else option.left,
-    )
 
 
 def _read(option: Option, text: str) -> Scalar:
