@@ -108,6 +108,9 @@ def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) ->
     folders = sorted((tmp_path / "t").glob("t*"))
     assert len(folders) == 4
     assert [folder.name for folder in folders if finished_trial(folder)] == [first.trial_id]
+    with pytest.raises(CampaignError):
+        run_one(many, base, 9, "confirm")
+    assert sorted((tmp_path / "t").glob("t*")) == folders, "a trial of another script was started"
 
 
 class FirstIsLong(RateWorld):

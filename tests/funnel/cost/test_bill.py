@@ -120,7 +120,9 @@ def simulated_hours(away: Preemption, hours: float, rng: random.Random) -> float
 @pytest.mark.parametrize(
     ("per_day", "checkpoint_hours", "restart_hours"), [(1, 1, 0.25), (4, 1, 0.25), (2, 2, 0.5)]
 )
-def test_preemption_costs(per_day: float, checkpoint_hours: float, restart_hours: float) -> None:
+def test_preemption_costs_what_a_simulation_says(
+    per_day: float, checkpoint_hours: float, restart_hours: float
+) -> None:
     """The formula is first order in the number of losses per interval. It is within 1% here, and
     low by the second loss that an interval may see."""
     away = Preemption(

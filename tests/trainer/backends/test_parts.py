@@ -124,7 +124,9 @@ def test_at_its_own_base_a_parametrisation_changes_nothing() -> None:
         ({"mup_base_width": 64, "mup_base_depth": 1}, 2.0, 1.0),
     ],
 )
-def test_rates_are_published(changes: dict[str, Any], lr: float, eps: float, kernels: bool) -> None:
+def test_blocks_and_tables_have_published_rates(
+    changes: dict[str, Any], lr: float, eps: float, kernels: bool
+) -> None:
     """The reference is torch's AdamW, on gradients so small that epsilon matters."""
     fields = {"weight_decay": 0.3, "grad_clip": 1e9, "tie_embeddings": False, "precision": "bf16"}
     ours = build(kernels, **fields, **changes)

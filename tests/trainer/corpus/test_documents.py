@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.present import known
 from trainer.corpus.documents import (
     PIECE_MAX_BYTES,
     PIECE_MIN_BYTES,
@@ -16,6 +17,7 @@ from trainer.corpus.documents import (
     WHOLE_BYTES,
     choose_heldout,
     cut,
+    fingerprint,
     normal_form,
 )
 
@@ -76,6 +78,13 @@ def test_cuts_fall_into_step_after_an_insertion() -> None:
 def test_the_normal_form_is_nfc_with_white_space_collapsed(text: str) -> None:
     expected = " ".join(unicodedata.normalize("NFC", text).split())
     assert normal_form(text.encode()).decode() == expected
+
+
+def test_fingerprints_agree_in_the_first_half_for_duplicates_only() -> None:
+    one, two, three = (known(fingerprint(text)) for text in (b"a  b\n", b" a b", b"A b"))
+    assert one[:16] == two[:16] != three[:16]
+    assert one[16:] != two[16:]
+    assert fingerprint(b" \t\r\n") is None
 
 
 @given(st.lists(st.integers(1, 65_536), min_size=1, max_size=300), st.integers(1024, 300_000))

@@ -270,7 +270,9 @@ LOOK = {"checkpoints": (Checkpoint(step=3),)}
         ),
     ],
 )
-def test_results_must_agree(ordered: dict[str, Any], scored: dict[str, Any], agrees: bool) -> None:
+def test_a_result_that_contradicts_its_spec_is_none(
+    ordered: dict[str, Any], scored: dict[str, Any], agrees: bool
+) -> None:
     spec = trial_spec(**ordered)
     assert (not contradiction(spec, trial_ok(spec, **scored))) == agrees
 

@@ -43,7 +43,9 @@ def test_a_single_nan_runs_again(executor: LocalExecutor, corpus: Corpus, tmp_pa
 
 
 @pytest.mark.slow
-def test_nan_in_a_block_is_fatal(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
+def test_nan_in_compiled_blocks_stops_the_campaign(
+    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", "compiled blocks")
     with pytest.raises(MachineryError):
         executor.run(spec_of(corpus, compile=True), trial_dir)

@@ -78,7 +78,9 @@ def test_budgets_end_in_their_own_unit() -> None:
     ],
     ids=str,
 )
-def test_seconds_decay_too(changes: dict[str, Any], rates: dict[tuple[int, float], float]) -> None:
+def test_a_budget_in_seconds_decays_by_the_clock(
+    changes: dict[str, Any], rates: dict[tuple[int, float], float]
+) -> None:
     plan = schedule(10, "seconds", horizon=None, **changes)
     assert {at: plan.lr(*at) for at in rates} == pytest.approx(rates)
     assert schedule(10, "seconds").lr(50, 9.0) == schedule(60).lr(50, 0)

@@ -226,7 +226,9 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "here", "link", "nowhere", "file"])
-def test_what_exists_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_import_replaces_nothing_that_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     path = write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2))
     (tmp_path / "here").mkdir()
     (tmp_path / "empty").mkdir()

@@ -63,7 +63,8 @@ def test_a_journal_alone_resumes_the_same_search(toy: SimulatedToy, tmp_path: Pa
 
 
 def test_what_may_change_between_sessions_and_what_may_not(toy: SimulatedToy) -> None:
-    assert toy.loop(2).returncode == 0
+    assert toy.loop(2, "--lanes=2").returncode == 0
+    assert tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"] == 2
     # A trial left pipes where its files should be: they do not hang the resumption.
     planted = toy.campaign / "trials" / "t000099"
     planted.mkdir()
@@ -73,9 +74,9 @@ def test_what_may_change_between_sessions_and_what_may_not(toy: SimulatedToy) ->
     os.mkfifo(planted / "spec.json")
     written = toy.menu.read_text()
     toy.menu.write_text(written.replace("high = 1e-1", "high  =  0.1  # the same"))
-    resumed = toy.loop(3)
+    resumed = toy.loop(3, "--lanes=1")
     assert resumed.returncode == 0, resumed.stderr
-    assert len(toy.iterations()) == 3
+    assert [row.get("lanes") for row in toy.iterations()] == [2, 2, None]
     assert ["t000099"] in [row["trial_ids"] for row in toy.rows() if row["kind"] == "event"]
 
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
