@@ -11,7 +11,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
 from funnel.attribution.result import AttributionPlan, lines, read_attribution
-from funnel.attribution.worth import Estimate, contrast, worths
+from funnel.attribution.worth import Estimate, Scatter, contrast, worths
 from funnel.target.architecture import load_target
 from tests.support.attributions import names, simulated, worlds
 from tests.support.campaigns import installed
@@ -37,6 +37,16 @@ def test_by_hand() -> None:
     assert (gain.value, gain.low) == pytest.approx((0.5, 0.5))
     alone = known(contrast({"W": {0: 2.0}, "B": {0: 2.5}}, [("B", 1.0), ("W", -1.0)], None))
     assert (alone.value, alone.low, alone.high, alone.helps) == (0.5, None, None, False)
+
+
+def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
+    scores = {"a": {0: 1.0, 1: 2.0}, "b": {0: 1.0, 1: 4.0}}
+    scatter = Scatter.of(scores)
+    # Two-way layout without interaction: each of the four residuals is a quarter of the
+    # interaction, 2.
+    assert scatter is not None
+    assert (scatter.variance, scatter.dof) == pytest.approx((4 * 0.25, 1))
+    assert Scatter.of({"a": {0: 1.0}, "b": {0: 2.0}}) is None
 
 
 def holds(estimate: Estimate | None, truth: float) -> bool:

@@ -116,6 +116,13 @@ def test_the_parameters_are_those_asked_for(shape: Config, params: int) -> None:
     assert all(getattr(found, name) == getattr(shape, name) for name in kept)
 
 
+def test_two_recipes_of_a_size_are_even() -> None:
+    for params in (90_000, 700_000, 5_000_000):
+        first = own_params(scaled(SHAPES["swiglu"], params))
+        second = own_params(scaled(SHAPES["gelu"], first))
+        assert abs(second / first - 1) < EVEN
+
+
 def test_its_own_size_is_itself_and_one_below_any_shape_is_refused() -> None:
     assert scaled(config(), own_params(config())) == config()
     with pytest.raises(TargetError):

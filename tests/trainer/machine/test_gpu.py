@@ -12,7 +12,7 @@ from autoresearch.values import Frozen
 from bench.reference_gpt import ReferenceGPT
 from tests.support.configs import config
 from tests.support.stub_cuda import STARTED, build_stub
-from trainer.machine.ceiling import main, measure_ceiling
+from trainer.machine.ceiling import Ceiling, Product, main, measure_ceiling
 from trainer.machine.flops import TrainingFlops, product_weights
 from trainer.machine.gpu import NoAnswer, ask
 from trainer.training.readiness import check_elsewhere, check_trainable
@@ -82,6 +82,12 @@ def test_the_process_says_why_and_fails(capsys: pytest.CaptureFixture[str]) -> N
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert "Traceback" not in said.err
+
+
+def test_utilisation_is_of_the_fastest_product() -> None:
+    products = tuple(Product(size=4096, tflops=tflops) for tflops in (800, 600))
+    ceiling = Ceiling(device="cuda", dtype="bf16", products=products, copy_gb_per_s=4000)
+    assert ceiling.utilisation_pct(2e9, 200_000) == pytest.approx(50)
 
 
 D, F = 128, 512

@@ -1,14 +1,16 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores, shared
-from agent.proposers.surrogate.space import Space, shares
-from autoresearch.domains.ranges import RealRange
+from agent.proposers.surrogate.space import Space, near, shares
+from autoresearch.domains.choices import Ladder
+from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory
 from tests.support.rows import evidence_with
@@ -55,6 +57,37 @@ def test_what_is_outside_the_menu_is_outside_the_space_and_at_the_end_of_a_scale
     domain = RealRange(low=0.1, high=10, scale="log")
     assert shares(domain, [0.01, 1.0, 1000.0]).tolist() == pytest.approx([0, 0.5, 1])
     assert shares(RealRange(low=2, high=2), [2.0, 3.0]).tolist() == [0, 0]
+
+
+def test_what_is_near_is_a_value_as_it_is_proposed() -> None:
+    rng = Random(1)
+    for domain in MENU.domains.values():
+        for end in domain.ends:
+            for reach in (0.0, 0.1, 3.0):
+                value = near(domain, end, reach, rng)
+                assert domain.contains(value)
+                assert value == domain.normal(domain.rounded(value))
+
+
+def test_near_is_as_near_as_it_says() -> None:
+    rng, domain = Random(2), RealRange(low=1e-4, high=1e-1, scale="log")
+    middle = domain.at(0.5)
+    drawn = [near(domain, middle, 0.1, rng) for _ in range(999)]
+    assert 0.055 < np.median(np.abs(shares(domain, drawn) - 0.5)) < 0.08  # 0.67 standard deviations
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [WholeRange(low=0, high=400, step=100), Ladder(type="int", choices=(2, 4, 8, 16, 32))],
+)
+def test_where_values_are_counted_the_next_one_is_within_reach(
+    domain: WholeRange | Ladder,
+) -> None:
+    rng = Random(3)
+    middle = domain.at(0.5)
+    found = [near(domain, middle, 0.001, rng) for _ in range(300)]
+    assert len(set(found)) >= 3
+    assert found.count(middle) > 60
 
 
 def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> ConfigEvidence:
