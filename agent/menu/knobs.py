@@ -60,7 +60,7 @@ class Knob(Frozen):
     default: MenuScalar
     reads: PlainText | None = None
     """For a knob that is not a field of Config: formula of the knob's value over a config's fields;
-    see :mod:`agent.menu.formulas`."""
+    see :class:`Reading`."""
     doc: PlainText = ""
 
     @classmethod
