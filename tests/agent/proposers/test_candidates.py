@@ -10,7 +10,7 @@ import pytest
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory
 from agent.proposers.draws import Draw, Edit, Edits, first_allowed, gate
-from agent.proposers.sampler import CHECKED, climbed, drawn
+from agent.proposers.sampler import CHECKED, climbed, crossed, drawn
 from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
 from agent.proposers.surrogate.space import Floats
@@ -104,3 +104,17 @@ def test_every_candidate_is_an_edit_within_the_menu_and_there_once(most: int) ->
             assert value != MENU.defaults[name]
     assert {name for edit in found for name in edit} == set(MENU.knobs)
     assert len(found) > len(drawn(Random(1), edits, promise)) + (100 if most == KNOBS else 10)
+
+
+def test_a_crossing_has_each_knob_of_one_of_its_parents() -> None:
+    promise = promise_of(RATE)
+    parents = [promise.now, *promise.elites]
+    found = crossed(Random(2), Edits.of(RATE), promise)
+    assert len(found) > 50
+    for edit in found:
+        there = {**promise.now, **edit}
+        assert any(
+            all(there[name] in (one[name], other[name]) for name in there)
+            for one in parents
+            for other in parents
+        )
