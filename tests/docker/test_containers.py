@@ -70,6 +70,18 @@ def test_the_loop_reaches_the_model_alone_and_the_page_only_shows() -> None:
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
 
 
+@pytest.mark.parametrize("file", ["docker-compose.yml", "tests/docker/stand_in/compose.yml"])
+def test_services_have_commands_and_options_that_there_are(file: str) -> None:
+    plain = re.sub("!(override|reset)", "", (ROOT / file).read_text("utf-8"))
+    services = yaml.safe_load(plain)["services"].values()
+    commands = [one["command"] for one in services if one.get("command")]
+    assert ["loop"] in [command[:1] for command in commands]
+    for command in commands:
+        # Click refuses an unknown option before it shows the help.
+        done = finished(Path(sys.executable).with_name("autoresearch"), *command, "--help")
+        assert done.returncode == 0, done.stderr
+
+
 def test_the_dockerfile_is_clean() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     if not hadolint.exists():
