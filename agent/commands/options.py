@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from autoresearch.errors import SettingsError
-from autoresearch.values import Frozen, explain, option_facts, set_fields
+from autoresearch.options import option_facts, set_fields
+from autoresearch.values import Frozen, explain
 
 Command: TypeAlias = Callable[..., None]
 T = TypeVar("T", bound=Frozen)

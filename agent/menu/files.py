@@ -27,7 +27,8 @@ from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
 from agent.menu.trainer_table import CheckTable, TrainerTable, refuse
 from autoresearch.errors import AutoresearchError, MenuError, SpecError
 from autoresearch.files import read_given
-from autoresearch.values import Frozen, built_in_flags, explain
+from autoresearch.options import built_in_flags
+from autoresearch.values import Frozen, explain
 from autoresearch.words import did_you_mean, json_text
 from trainer.spec import RunSchedule
 from trajectory.rows import CampaignRow

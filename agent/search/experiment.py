@@ -29,7 +29,7 @@ from agent.search.trial import TrialWatcher
 from agent.search.trials import TrialRunner
 from agent.settings.campaign import Block, seeds_of
 from autoresearch.errors import CampaignError
-from autoresearch.values import AsOption
+from autoresearch.options import AsOption
 from autoresearch.words import duration_text
 from trainer.spec import TrialFailed, TrialSpec
 from trainer.telemetry import Sampler

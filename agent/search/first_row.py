@@ -16,7 +16,8 @@ from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.settings.campaign import CampaignSettings, Sources
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
-from autoresearch.values import built_in_flags, explain, set_fields
+from autoresearch.options import built_in_flags, set_fields
+from autoresearch.values import explain
 from autoresearch.words import counted, timestamp
 from trainer.corpus import Corpus, default_name
 from trainer.corpus.second_text import holdout_split

@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from autoresearch.errors import SettingsError
 from autoresearch.files import read_given
-from autoresearch.values import AsOption, Frozen, PositiveInt, explain, toml_values
+from autoresearch.options import AsOption, toml_values
+from autoresearch.values import Frozen, PositiveInt, explain
 from autoresearch.words import is_utf8, toml_text
 from trainer.spec import MOST_MEMORY_GIB, BackendName, MemoryGib
 from trajectory.rows import CampaignRow, EvaluationProtocol, Rules

@@ -15,7 +15,8 @@ from agent.menu.knobs import Constraint, Knob
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange
-from autoresearch.values import Scalar, toml_values
+from autoresearch.options import toml_values
+from autoresearch.values import Scalar
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratios import RATIO_TOLERANCE, RATIOS, RatioName
 from funnel.target.shape import size_text

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from autoresearch.errors import SpecError
-from autoresearch.values import AsOption, Frozen, NonNegativeInt, Positive, PositiveInt
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 
 
 class Averaging(Frozen):

@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from autoresearch.values import AsOption, Finite, Frozen, NonNegative
+from autoresearch.options import AsOption
+from autoresearch.values import Finite, Frozen, NonNegative
 from trainer.spec import RunSchedule
 
 

@@ -17,7 +17,8 @@ from agent.workbench.places import CampaignOption
 from agent.workbench.session import Session, resumed
 from autoresearch.errors import CampaignError
 from autoresearch.files import replace_file, writing_to
-from autoresearch.values import AsOption, Frozen, NonNegativeInt, Positive, PositiveInt
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import timestamp
 from funnel.attribution.result import Attribution, AttributionPlan
 from funnel.attribution.result import lines as attribution_lines

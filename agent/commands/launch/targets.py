@@ -16,7 +16,8 @@ from agent.menu.files import parse_menu
 from agent.workbench.console import answer, plain_table, print_lines
 from autoresearch.errors import TargetError
 from autoresearch.files import write_new
-from autoresearch.values import AsOption, Frozen
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.target.proxies import CPU, GPU, find_proxy

@@ -15,7 +15,8 @@ from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer
 from autoresearch.files import replace_file, writing
-from autoresearch.values import AsOption, Frozen, PositiveInt
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, PositiveInt
 from trainer.corpus.prepare import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
     QUANTITIES,

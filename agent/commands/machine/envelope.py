@@ -19,7 +19,8 @@ from agent.search.stopping import StopRequest
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer, say
 from autoresearch import screen
-from autoresearch.values import AsOption, Frozen, NonNegativeInt, PositiveInt
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from trainer.corpus.prepare import vocabulary_of
 from trainer.envelope.points import PRECISIONS, Cell, EnvelopePoint, EnvelopeSettings, Grid
 from trainer.envelope.sweep import cells, sweep

@@ -17,7 +17,8 @@ from agent.workbench.console import answer
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
-from autoresearch.values import AsOption, Frozen
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
 from trajectory.formats.importing import import_campaign

@@ -9,7 +9,8 @@ from agent.cli import ENTRIES
 from agent.commands.night.loop import PANELS
 from agent.commands.options import takes
 from agent.settings.campaign import CampaignSettings
-from autoresearch.values import AsOption, Frozen, PositiveInt, set_fields
+from autoresearch.options import AsOption, set_fields
+from autoresearch.values import Frozen, PositiveInt
 
 
 def number_of(text: str) -> int:
