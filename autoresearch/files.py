@@ -1,29 +1,21 @@
-"""Write, read and remove files safely, and turn disk errors into one sentence.
+"""Write files atomically and durably, and turn disk errors into one sentence.
 
 A new file is written beside its target under a random name and then renamed over it. So concurrent
 writers do not collide, links beside the target are not followed, and readers see the old content or
 the new. A kill midway leaves a ``.NAME.…`` file that nothing reads; :func:`sweep` removes it when
 nobody else can be writing.
-
-The supervisor clears a trial's temporary files, its home and working directory included, when the
-trial has ended. A supervisor that was itself killed could not, and a command's files may be
-checkpoints of gigabytes. So :func:`clear_left` removes files from earlier sessions when a campaign
-is opened again, before any trial runs.
 """
 
 import errno
 import glob
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.layout import SCRATCH_DIR, is_trial_id
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -209,52 +201,3 @@ def write_new(path: Path, text: str, *, error: type[AutoresearchError]) -> None:
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)
-
-
-# --- temporary files of trials -------------------------------------------------------------------
-
-_MOVED = "in-the-way"
-
-
-def clear(path: Path) -> None:
-    """Remove whatever has that name, following no link.
-
-    What cannot be removed (a very deep tree) is renamed out of the way.
-
-    :raises OSError: if it can be neither removed nor renamed.
-    """
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        _remove_tree(path)
-        if os.path.lexists(path):
-            path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}.{_MOVED}"))
-
-
-def clear_left(trials: Path) -> None:
-    """Remove temporary files that trials of an idle campaign left, and renamed ones; what resists
-    stays.
-
-    :param trials: the campaign's folder of trials, whose lock the caller holds.
-    """
-    with suppress(OSError):
-        for trial in trials.iterdir():
-            if not is_trial_id(trial.name) or trial.is_symlink():
-                continue
-            with suppress(OSError):
-                if os.path.lexists(trial / SCRATCH_DIR):
-                    clear(trial / SCRATCH_DIR)
-                for moved in trial.glob(f"*.{_MOVED}"):
-                    _remove_tree(moved)
-
-
-def _remove_tree(path: Path) -> None:
-    """Remove a tree as far as possible, folders without permissions too; follow no link."""
-    below = (Path(parent, name) for parent, folders, _ in os.walk(path) for name in folders)
-    with suppress(RecursionError):
-        for folder in chain((path,), below):  # each before the walk lists it
-            with suppress(OSError):
-                if not folder.is_symlink():
-                    folder.chmod(0o700)
-    with suppress(RecursionError):  # even if the walk met one: less is left
-        shutil.rmtree(path, ignore_errors=True)

@@ -46,12 +46,13 @@ from agent.workbench.lane_opening import AUTO, choose_device
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.session import Session
 from autoresearch.errors import MachineryError, SpecError
-from autoresearch.files import clear, writing_to
+from autoresearch.files import writing_to
 from autoresearch.layout import LOG_FILE, RESULT_FILE, TRIALS_DIR, WARM_UP_DIR
 from autoresearch.words import timestamp
 from trainer.code_check import CodeRunner
 from trainer.executors.base import Executor, TrialAborted
 from trainer.executors.lanes import Lanes
+from trainer.isolation.scratch import clear
 from trainer.spec import AnyConfig, Budget, RunSchedule, TrialFailed, gpt
 from trajectory.rows import EventRow
 

@@ -27,9 +27,10 @@ from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import existing_campaign, refuse_imported
 from autoresearch import screen
 from autoresearch.errors import CampaignError
-from autoresearch.files import clear_left, naming_full_disk
+from autoresearch.files import naming_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.executors.base import Executor
+from trainer.isolation.scratch import clear_left
 from trainer.memory.estimate import MemoryChoice, choose_memory
 from trainer.spec import gpt
 from trainer.telemetry import Sampler, begin_metering

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from autoresearch.errors import AutoresearchError
-from autoresearch.files import clear
 from trainer.backends.coded import CodeFailed, CodeFunction, check_causality
 from trainer.backends.optimizer import Optimizer, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import Slot, slot_of
 from trainer.code_check import CodeVerdict
 from trainer.isolation.kernel.sandbox import Layers, Sandbox, move_home
+from trainer.isolation.scratch import clear
 from trainer.spec import Budget, Config, Limits, TrialSpec
 from trainer.training.schedule import Schedule
 

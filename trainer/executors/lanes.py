@@ -19,10 +19,11 @@ from typing import Protocol
 
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError, SettingsError
-from autoresearch.files import clear, replace_file
+from autoresearch.files import replace_file
 from autoresearch.layout import LANE_FILE, RESULT_FILE
 from autoresearch.words import counted
 from trainer.executors.base import Executor, Finished, Job, LaneLost
+from trainer.isolation.scratch import clear
 from trainer.machine.environment import named_gpus, with_gpu
 from trainer.machine.gpu import gpu_count
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import MachineryError, SandboxError
-from autoresearch.files import clear
 from autoresearch.layout import RESULT_FILE
 from trainer.executors.base import LaneLost
 from trainer.executors.lanes import Lane, Lanes
 from trainer.isolation.forkserver_client import ForkServerClient
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.scratch import clear
 from trainer.isolation.supervisor import Supervised
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 

@@ -21,14 +21,7 @@ import os
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import (
-    clear,
-    open_regular,
-    read_given,
-    replace_file,
-    sync_directory,
-    writing,
-)
+from autoresearch.files import open_regular, read_given, replace_file, sync_directory, writing
 from autoresearch.layout import (
     CURVE_FILE,
     LOG_FILE,
@@ -39,6 +32,7 @@ from autoresearch.layout import (
 )
 from autoresearch.safe_text import plain
 from trainer.isolation.kernel.libc import punch_hole
+from trainer.isolation.scratch import clear
 from trainer.spec import (
     CurveLines,
     CurvePoint,

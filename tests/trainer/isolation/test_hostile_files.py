@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.files import clear
 from autoresearch.layout import RESULT_FILE
 from autoresearch.safe_text import plain
 from tests.support.trials import trial_ok, trial_spec
 from trainer.envelope.sweep import counted_step_s
 from trainer.isolation.messages import Ended, Said
 from trainer.isolation.outcome import Ending, finished_trial, judge
+from trainer.isolation.scratch import clear
 from trainer.isolation.trial_files import CurveTail, TrialFiles, read_curve, wall_s
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
 from trainer.spec.result import MAX_POINTS, CurveLines, KeptCurve

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import clear, clear_left
 from tests.support import hostile, kernel_attacks
 from tests.support.commands import script
 from tests.support.trials import trial_ok, trial_spec
@@ -16,6 +15,7 @@ from trainer.executors.base import TrialAborted
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import TrialError, finished_trial
+from trainer.isolation.scratch import clear, clear_left
 from trainer.isolation.trial_files import CurveTail, TrialFiles, TrialLog, sealed_path
 from trainer.spec import CurvePoint, TrialFailed, TrialSpec, parse_result
 
