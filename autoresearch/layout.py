@@ -74,6 +74,11 @@ def is_trial_id(name: str) -> bool:
     return _TRIAL_ID.fullmatch(name) is not None
 
 
+def log_path(trial_id: str) -> str:
+    """Return the path of a trial's log in its campaign; empty for one that belongs to none."""
+    return f"{TRIALS_DIR}/{trial_id}/{LOG_FILE}" if is_trial_id(trial_id) else ""
+
+
 def trial_number(name: str) -> int:
     """Return a trial's number in the campaign: trials are numbered as they start."""
     return int(name[1:])

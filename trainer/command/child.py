@@ -17,11 +17,13 @@ from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import write_all
-from autoresearch.layout import CURVE_FILE
+from autoresearch.layout import CURVE_FILE, log_path
 from trainer.command.filling import Filled, filled, place_script
-from trainer.command.output import Lines, Printed, scores_in, taken
+from trainer.command.output import Printed, scores_in, taken
+from trainer.command.raised import OwnFiles
+from trainer.command.reason import Reason
 from trainer.command.starting import Forked, Program
-from trainer.command.workspace import refusal_hint, work_dir
+from trainer.command.workspace import work_dir
 from trainer.machine.environment import as_it_is
 from trainer.spec import (
     MAX_MESSAGE_CHARACTERS,
@@ -105,7 +107,8 @@ class _Run:
         if self._pruner.why:
             return self.failed("pruned", self._pruner.why)
         if code != 0 and self._printed.out_of_memory:
-            return self.failed("oom", f"out of memory: {self._printed.out_of_memory}")
+            why = f"out of memory: {self._printed.out_of_memory}"
+            return self.failed("oom", why, lines=True)
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
             hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
@@ -128,7 +131,6 @@ class _Run:
 
     def _attended(self, filling: Filled, began: float) -> int:
         """Read all output until the command has ended, and return its exit code."""
-        lines = Lines()
         with (self._trial_dir / CURVE_FILE).open("a", encoding="utf-8") as curve:
             ours, theirs = os.pipe()
             started = self._start(filling, theirs)
@@ -137,12 +139,12 @@ class _Run:
             try:
                 for data in _until_end(ours, started):
                     write_all(1, data)  # standard output is trainer.log
-                    for line in lines.feed(data):
-                        self._take(line, curve, began)
+                    for point in self._printed.feed(data):
+                        self._take(point, curve, began)
                     if self._pruner.why:
                         break
-                for line in lines.rest():
-                    self._take(line, curve, began)
+                for point in self._printed.rest():
+                    self._take(point, curve, began)
             finally:
                 os.close(ours)
                 if started.ended() is None:
@@ -163,10 +165,7 @@ class _Run:
             script = script.resolve()
         return Forked(script, command.main, filling.argv[1:], env, self._work, output)
 
-    def _take(self, line: str, curve: TextIO, began: float) -> None:
-        found = self._printed.take(line)
-        if found is None:
-            return
+    def _take(self, found: tuple[int, float], curve: TextIO, began: float) -> None:
         step, loss = found
         if loss - loss != 0:
             self._lost = step if self._lost is None else self._lost
@@ -180,11 +179,12 @@ class _Run:
     # --- after it -------------------------------------------------------------------------------
 
     def failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
-        """Return the result of a failed trial; ``lines``: with its last output."""
+        """Return the result of a failed trial; ``lines``: with what its output says of it."""
         if lines:
-            hint, last = refusal_hint(self._printed.last), self._printed.last_lines
-            why = f"{why} ({hint})" if hint else why
-            why = f"{why}: {last}" if last else why
+            own = OwnFiles(self._work, self._out, Path(self._command.directory))
+            reason = Reason.of(self._printed.ends.lines(), own)
+            log = log_path(self._spec.trial_id)
+            why = reason.sentence(why, log, is_crash=status in {"crash", "killed"})
         return TrialFailed(
             status=status, message=why[:MAX_MESSAGE_CHARACTERS], steps=self._last_step
         )

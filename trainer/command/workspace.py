@@ -15,15 +15,14 @@ needed paths under ``reads``; links to those are allowed, and one to each is mad
 
 * a file with the name of the score file: an earlier run's result is not this one's.
 
-Where a command is refused a file or does not find it, :func:`refusal_hint` suggests a fix.
+Where a command is refused a file or does not find it, :mod:`trainer.command.hints` suggests a fix.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,32 +170,3 @@ def _refuse_too_much(path: Path, what: str, trial_dir: Path) -> None:
         raise SandboxError(
             f"{what}, {path}, lies in the campaign's own directory; put one of the two elsewhere"
         )
-
-
-_HINTS = (
-    (
-        r"(SemLock|_multiprocessing|/dev/shm|shared memory object).*[Pp]ermission denied",
-        "semaphores and shared memory need a /dev/shm of the trial's own, and this machine allows"
-        " no mount namespace for it; allow unprivileged user namespaces, write shared_memory = true"
-        " under [trainer] to share the machine's, or start no workers: num_workers=0",
-    ),
-    (
-        r"[Pp]ermission denied",
-        "trials write below {out}, or by a relative path where the script's directory has nothing"
-        " of that name, and read that directory but for hidden files; move away what a run by hand"
-        " left there, write below {out}, or name what else it reads under [trainer] reads",
-    ),
-    (
-        r"No such file or directory|FileNotFoundError",
-        "if a run by hand finds that file, it is outside the script's directory: name it, or the"
-        " folder with all that the script reads there, under [trainer] reads",
-    ),
-)
-"""Patterns of output when the sandbox refuses a script something, each with a fix."""
-
-
-def refusal_hint(lines: Iterable[str]) -> str:
-    """Return a fix if the last output shows that the sandbox may have refused a file; else
-    empty."""
-    said = " ".join(lines)
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")

@@ -5,12 +5,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.commands import command
 from tests.support.present import known
-from trainer.command.output import MAX_LINE_BYTES, Lines, Number, Printed, taken
+from trainer.command.number import Number
+from trainer.command.output import MAX_LINE_BYTES, Lines, Printed, taken
 from trainer.spec import CurveRule, ScoreRule
 
 
@@ -152,16 +153,44 @@ def test_out_of_memory_is_known_by_what_frameworks_print(line: str) -> None:
     assert printed.out_of_memory == line
 
 
-def test_the_last_lines_are_shown_without_what_a_terminal_obeys() -> None:
-    printed = Printed(command())
-    for line in ("first", "", "\x1b[31mred\x1b[0m", "right\u202eleft"):
-        printed.take(line)
-    assert printed.last_lines == "first |  [31mred [0m | right left".replace("|  [", "| [")
-
-
 def test_a_flood_of_scores_is_bounded() -> None:
     printed = Printed(command(score=ScoreRule(pattern=r"s(\d+)"), curve=None))
     for number in range(100_500):
         printed.take(f"s{number}")
     assert len(printed.scores) <= 100_000
     assert (printed.scores[0], printed.scores[-1]) == (0, 100_499)
+
+
+WORDS = st.sampled_from(
+    "iter |step |: loss |val loss |val_loss|loss| |1|2.5|nan|-inf|3e-5|[ |]|tensor(|np.float64(|)|"
+    "\x1b[32m|\x1b[0m|\x1b|out of memory|MemoryError|é|٣|\udcff|\n|\r|\r\n|x|,".split("|")
+)
+PATTERNS = (
+    r"val loss ([0-9.]+)",
+    r"(?i)VAL LOSS ([0-9.]+)",
+    r"loss([-+0-9.e]+)",
+    r"(?:val|train)[ _]loss\s*(\S+)",
+    r"1(\d)",
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(WORDS, max_size=40),
+    st.sampled_from(PATTERNS),
+    st.sampled_from([None, CurveRule(pattern=r"(?:iter|step) (\d+): loss ([0-9.]+)")]),
+    st.integers(1, 40),
+)
+def test_output_is_read_as_a_whole_as_by_its_lines(
+    words: list[str], pattern: str, curve: CurveRule | None, size: int
+) -> None:
+    data = "".join(words).encode("utf-8", "surrogateescape")
+    told = command(score=ScoreRule(pattern=pattern), curve=curve, oom=("x.*é",))
+    by_lines, whole, lines = Printed(told), Printed(told), Lines()
+    points = [by_lines.take(line) for line in [*lines.feed(data), *lines.rest()]]
+    found = [
+        point for at in range(0, len(data), size) for point in whole.feed(data[at : at + size])
+    ]
+    assert repr([*found, *whole.rest()]) == repr([one for one in points if one])
+    assert repr(whole.scores) == repr(by_lines.scores)
+    assert (whole.cut, whole.out_of_memory) == (by_lines.cut, by_lines.out_of_memory)

@@ -9,7 +9,7 @@ import pytest
 
 from agent.menu.scripts.printed import best_line, curve_printed, score_printed
 from agent.menu.scripts.unlabelled import score_alone
-from trainer.command.output import Number
+from trainer.command.number import Number
 
 
 def printed(source: str) -> str:

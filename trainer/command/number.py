@@ -1,0 +1,145 @@
+"""Find a number in a printed line by a pattern.
+
+The patterns were written for the menu, not by the script. One that takes forever on a hostile line
+uses the trial's own time, since this runs in the trial's process.
+
+A pattern such as ``val loss ([0-9.]+)`` describes a valid number, and a diverged run prints ``val
+loss nan``. So each pattern has a twin whose number group matches nan and inf, and a match of the
+twin is a score that is not finite.
+"""
+
+import re
+from contextlib import suppress
+
+from trainer.command.needles import ESCAPE, holds, needles, union
+
+_NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
+_DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
+_WITH_COMMA = re.compile(r"[-+]?\d+,\d")
+_BEGUN_BEFORE = re.compile(r"(?:\d\.?|(?:^|[\s:=(\[{,'\"])-)$")
+"""Context of a partial number: digits, a decimal comma, its sign."""
+_WORD_GOES_ON = re.compile(r"[^\W\d]")
+_UNIT = re.compile(r"[\w\[]|\(\?:\w")
+"""A word behind a number, and how a pattern expects one."""
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})(?!\w|[.,]\d)")
+"""Commas that certainly separate thousands; 3,200 may have a decimal comma."""
+_WHOLE = re.compile(r"[-+\w.,]+")
+_ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])"
+_WRAPPED = (
+    r"\b(?:\w+\.)?(?:[tT]ensor|[aA]rray|b?float\d+|u?int\d+)\(\s*\[*\s*"
+    r"([-+]?\d[-+.\deE]*|(?i:[-+]?(?:nan|inf)))\s*\]*(?:,\s*\w+=[^()]*(?:\([^()]*\))?[^()]*)?\)"
+)
+_ARRAY = r"(?<![\w\])])\[+\s*([-+]?\d*\.[\d.]*(?:e[-+]?\d+)?|(?i:[-+]?(?:nan|inf)))\s*\]+"
+_CLEANED = (
+    (ESCAPE, re.compile(_ESCAPES), "", r"\\x1b|\\0?33|\x1b"),
+    ("(", re.compile(_WRAPPED), r"\1", r"ensor|rray|float|int\d"),
+    ("[", re.compile(_ARRAY), r"\1", r"\\[\[\]]"),
+)
+"""Parts removed from a line, behind a text that each holds, unless the pattern mentions them:
+colors, ``tensor(…)`` or ``np.float64(…)`` around a number, and the brackets of an array of one."""
+
+
+class Number:
+    """Finds one group of a pattern, as a number, in a line."""
+
+    def __init__(self, pattern: str, group: int = 1) -> None:
+        self._found = re.compile(pattern)
+        self._removed = [one[:3] for one in _CLEANED if not re.search(one[3], pattern)]
+        self.needles = needles(pattern)
+        """Texts of which a line holds one, or an escape sequence, if it holds a number; None if
+        any line may."""
+        self._group = group
+        span = _group_span(pattern, group)
+        self._lost: re.Pattern[str] | None = None
+        """The twin, whose group matches the words for nan and inf."""
+        if span is not None:
+            with suppress(re.error):
+                twin = re.compile(pattern[: span[0]] + _NOT_FINITE + pattern[span[1] :])
+                self._lost = twin if twin.groups >= group else None
+        if self._lost is not None:
+            self.needles = union((self.needles, needles(self._lost.pattern)))
+        end = len(pattern) if span is None else span[1]
+        self._names_unit = _UNIT.match(pattern, end + 1) is not None
+        self.cut = ""
+        """First number of which the pattern matched only a part."""
+
+    def search(self, line: str) -> tuple[re.Match[str], float] | None:
+        """Return the first match and its number, which may be nan or infinite; or None.
+
+        A number that continues as a word (``3.2abc``) does not count.
+        """
+        if self.needles is not None and not holds(line, self.needles):
+            return None
+        line = self.cleaned(line)
+        match = self._found.search(line)
+        if match is not None:
+            begin, end = match.span(self._group)
+            thousands = _THOUSANDS.match(line, begin)
+            number = number_in(thousands[0] if thousands else match[self._group])
+            if number is not None:
+                if not thousands and _is_cut(line, begin, end):
+                    while begin and _WHOLE.fullmatch(line[begin - 1]):
+                        begin -= 1
+                    whole = _WHOLE.match(line, begin)
+                    self.cut = self.cut or (whole[0].rstrip(".,") if whole else "")
+                elif not thousands and not self._names_unit and _WORD_GOES_ON.match(line, end):
+                    return None
+                return match, number
+        if self._lost is not None and (match := self._lost.search(line)) is not None:
+            number = number_in(match.group(self._group))
+            if number is not None:
+                return match, number
+        return None
+
+    def cleaned(self, line: str) -> str:
+        """Return the line without what surrounds its text and numbers."""
+        for mark, found, to in self._removed:
+            if mark in line:
+                line = found.sub(to, line)
+        return line
+
+
+def _is_cut(line: str, begin: int, end: int) -> bool:
+    """Return whether the digits from ``begin`` to ``end`` are a part of a longer number."""
+    comma = _WITH_COMMA.match(line, begin)
+    return bool(
+        _DIGITS_GO_ON.match(line, end)
+        or (comma and comma.end() == end + 2)
+        or _BEGUN_BEFORE.search(line, max(0, begin - 2), begin)
+    )
+
+
+def number_in(text: str | None) -> float | None:
+    """Return the number that a text is, ignoring a full stop at its end."""
+    whole = (text or "").strip().rstrip(".,;")
+    try:
+        return float(whole.replace(",", "") if _THOUSANDS.fullmatch(whole) else whole)
+    except ValueError:
+        return None
+
+
+def _group_span(pattern: str, group: int) -> tuple[int, int] | None:
+    """Return the bounds of the inside of the ``group``-th capturing group."""
+    opened: list[tuple[int, int]] = []
+    """Number of each open group, 0 if it does not capture, and its start."""
+    number, in_class, at = 0, False, 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "\\":
+            at += 1
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+            at += pattern.startswith(("[]", "[^]"), at) and (2 if pattern[at + 1] == "^" else 1)
+        elif character == "(":
+            name = re.match(r"\(\?P<\w+>", pattern[at:])
+            captures = name is not None or not pattern.startswith("(?", at)
+            number += captures
+            opened.append((number if captures else 0, at + (name.end() if name else 1)))
+        elif character == ")" and opened:
+            which, begins = opened.pop()
+            if which == group:
+                return begins, at
+        at += 1
+    return None
