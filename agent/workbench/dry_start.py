@@ -6,7 +6,7 @@ from pathlib import Path
 from agent.menu.files import load_menu
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError
-from autoresearch.layout import TRIALS_DIR, nth_trial_id
+from autoresearch.layout import TRIALS_DIR
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.spec import CommandOk, Limits, TrialFailed, TrialSpec
 
@@ -38,7 +38,7 @@ def _result(source: str, campaign: Path) -> CommandOk | TrialFailed:
     menu = load_menu(source)
     own = OwnTrainer.of(source, menu, campaign)
     assert own is not None
-    trial_dir = campaign / TRIALS_DIR / nth_trial_id(1)
+    trial_dir = campaign / TRIALS_DIR / "dry-start"  # no trial's name: its log is not kept
     trial_dir.parent.mkdir(parents=True)
     spec = TrialSpec(
         trial_id=trial_dir.name,

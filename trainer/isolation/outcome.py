@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from autoresearch import errors
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.layout import RESULT_FILE, SPEC_FILE
+from autoresearch.layout import RESULT_FILE, SPEC_FILE, log_path
 from autoresearch.values import Frozen, PlainText, explain
 from trainer.isolation.forkserver_client import signal_name
 from trainer.isolation.messages import Driver, Ended, Said
@@ -159,7 +159,9 @@ def _failure(
         return "crash", f"garbage result: {garbage}"
     else:
         status, why = "crash", "ended without a result"
-    return status, f"{why}: {last}" if last else why
+    why = f"{why}: {last}" if last else why
+    log = log_path(spec.trial_id) if spec.command is not None else ""
+    return status, f"{why}; whole output: {log}" if log else why
 
 
 def _how(ended: Ended) -> str:

@@ -215,6 +215,24 @@ ACTS = {
     # ways to fail
     "exit code": act("import sys; print('why'); sys.exit(3)", "crash", "exit code 3: why"),
     "raises late": act("print('val loss 2.0'); raise ValueError('late')", "crash", "Error: late"),
+    "raises in its working copy": act(
+        "lr = 1\ndef f(): raise ValueError('late')\nf()",
+        outcome="crash",
+        says="train.py:2 in f",
+        edited="train.py",
+        values={"lr": 0.25},
+    ),
+    "raises in a fork": act(
+        "def main(): raise ValueError('late')", "crash", "train.py:1 in main", main="main", **LOADED
+    ),
+    "raises in a module": act(
+        "import beside", "crash", "beside.py:1 in <module>", files={"beside.py": "1 / 0"}
+    ),
+    "raises in a chunk of noise": act(
+        "import sys\ntry: 1 / 0\nfinally: [print('x' * 99, file=sys.stderr) for _ in range(9999)]",
+        outcome="crash",
+        says="train.py:2 in <module>",
+    ),
     "no score": act("print('nothing of note')", "no_score", "nothing of note"),
     "last score lost": act("print('val loss 2.0'); print('val loss nan')", "nonfinite", "was nan"),
     "loss lost": act("print('iter 7: loss nan')", "nonfinite", "lost at step 7"),
@@ -301,6 +319,27 @@ print("step 20: train loss 0.9, val loss", sys.argv[1])
     points = [(point.step, point.loss) for point in read_curve(run.trial)]
     assert points == [(0, 3.0), (5, 2.5), (10, 2.0), (15, 1.5), (20, 1.0)]
     assert "time 1ms" in run.log()
+
+
+@pytest.mark.parametrize("trial_id", ["t000001", "dry-start"])
+@pytest.mark.parametrize(
+    ("text", "status", "wall_s"),
+    [
+        ("raise ValueError('late')", "crash", 100),
+        ("raise MemoryError", "oom", 100),
+        ("print(1)", "no_score", 100),
+        ("import time; time.sleep(100)", "timeout", 2),
+        ("import os; os.kill(os.getppid(), 9)", "killed", 100),
+    ],
+)
+def test_a_failure_names_the_log_that_its_campaign_keeps(
+    run: Runs, executor: LocalExecutor, trial_id: str, text: str, status: str, wall_s: float
+) -> None:
+    spec = run.spec(text, wall_s=wall_s).model_copy(update={"trial_id": trial_id})
+    result = executor.run(spec, run.trial).result
+    assert isinstance(result, TrialFailed)
+    assert result.status == status
+    assert ("trials/t000001/trainer.log" in result.message) == (trial_id == "t000001")
 
 
 def test_a_program_that_is_not_there_is_no_evidence(run: Runs, executor: LocalExecutor) -> None:
