@@ -186,8 +186,10 @@ class _Block:
     def _read_box(self) -> None:
         """Read the frames of a traceback in a box, whose lines may be broken."""
         text = ""
-        while self._at < len(self._lines) and not self._lines[self._at].lstrip().startswith("╰"):
+        while self._at < len(self._lines):
             line = self._lines[self._at].strip().strip("│").strip()
+            if line.startswith("╰") or _HEADER.match(line):
+                break
             text = f"{text}{line}"[-4 * SHOWN_CHARACTERS :] if line else ""
             if found := _BOXED_FRAME.match(text):
                 self._add(found)

@@ -29,7 +29,7 @@ _NOISE = re.compile(
 )
 """Lines that never say why: frames of a native stack, rules, and what is printed at exit."""
 _CRASH_FRAME = re.compile(r'  File "(?P<file>.+?)", line (?P<line>\d+) in (?P<function>.+)$')
-_BOX_OF_ERROR = re.compile(r"╭─ Error ─+╮\n│ ", re.MULTILINE)
+_BOX_OF_ERROR = re.compile(r"╭─ Error ─+╮\n│ ")
 """Two lines that typer prints around an error."""
 _NUMBER = r"[\s:=]*(?:[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?%?(?:\W|$)|nan\b|inf\b)"
 _ERROR = re.compile(
@@ -86,31 +86,32 @@ class Reason:
     def of(cls, lines: Sequence[str], own: OwnFiles) -> "Reason":
         """Find the reason in a command's output."""
         raised = exceptions(lines, own)
-        if found := [*shown(raised)]:
-            best, *earlier = found
-            printed = list(lines)
-            for one in raised:
-                printed[one.begins_at : one.ends_at] = [""] * (one.ends_at - one.begins_at)
-            after = _telling(printed[best.ends_at :])
-            said = " ".join((best.error, best.deepest, *(one.error for one in earlier)))
-            return cls(
-                error=plain(best.error),
-                where=plain(best.where),
-                also=" | ".join(map(_with_place, earlier)),
-                # A launcher's summary repeats it.
-                last="" if any(one.is_launcher for one in raised) else _joined(after),
-                hint=hint(said),
-            )
-        telling = _telling(lines)
+        printed = list(lines)
+        for one in raised:
+            printed[one.begins_at : one.ends_at] = [""] * (one.ends_at - one.begins_at)
+        telling = _telling(printed)
         near = [line for line in telling[-_NEAR_LINES:] if _ERROR.match(line)][:1]
-        errors = near or [line for line in telling if _ERROR.match(line)][-1:]
-        last = [line for line in telling[-SHOWN_LINES:] if line not in errors]
-        said = " ".join((*errors, *telling[-SHOWN_LINES:]))
+        found = [*shown(raised)]
+        after = _telling(printed[found[0].ends_at :]) if found else []
+        # A script may report an exception and continue, and fail of something else.
+        if not found or (near and len(after) > _NEAR_LINES):
+            errors = near or [line for line in telling if _ERROR.match(line)][-1:]
+            last = [line for line in telling[-SHOWN_LINES:] if line not in errors]
+            return cls(
+                error=plain(errors[0][:SHOWN_CHARACTERS]).strip(" │") if errors else "",
+                where=_native_place(lines, own),
+                also=" | ".join(map(_with_place, found[:1])),
+                last=_joined(last),
+                hint=hint(" ".join((*errors, *telling[-SHOWN_LINES:]))),
+            )
+        best, *earlier = found
         return cls(
-            error=plain(errors[0][:SHOWN_CHARACTERS]).strip(" │") if errors else "",
-            where=_native_place(lines, own),
-            last=_joined(last),
-            hint=hint(said),
+            error=plain(best.error),
+            where=plain(best.where),
+            also=" | ".join(map(_with_place, earlier)),
+            # A launcher's summary repeats it.
+            last="" if any(one.is_launcher for one in raised) else _joined(after),
+            hint=hint(" ".join((best.error, best.deepest, *(one.error for one in earlier)))),
         )
 
     def sentence(self, why: str, log: str = "", *, is_crash: bool = True) -> str:

@@ -237,6 +237,7 @@ COLORED = (
     "\x1b[1;35mValueError\x1b[0m: \x1b[35mred\x1b[0m\n"
 )
 STACK = "".join(f"  [bt] ({i}) /lib/libx.so(+0x{i}) [0x7f00]\n" for i in range(200))
+LONG_AGO = COLORED + "\n" + "step\n" * 200
 METRICS = "error: 0.25\nTest Error: 3.1e-2\nMean squared error = 2\n"
 
 
@@ -246,6 +247,8 @@ METRICS = "error: 0.25\nTest Error: 3.1e-2\nMean squared error = 2\n"
         (RANKS, "ValueError: rank 0", "train.py:4 in f", ""),
         (MIXED, "ValueError: one of two", "train.py:5 in <module>", ""),
         (COLORED, "ValueError: red", "", ""),
+        (LONG_AGO, "ValueError: red", "", "step | step | step | step | step"),
+        (f"{LONG_AGO}ERROR: no x\n", "ERROR: no x", "", "step | step | step | step"),
         (f"Check failed: no x\nStack trace:\n{STACK}", "Check failed: no x", "", ""),
         ("fatal: not a git repository\nbye\n", "fatal: not a git repository", "", "bye"),
         (
