@@ -147,6 +147,7 @@ def test_where_the_host_must_know_it_waits_for_all() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_no_step_on_a_gpu_waits_for_it(precision: str) -> None:
     device = torch.device("cuda")
