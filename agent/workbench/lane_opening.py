@@ -59,12 +59,16 @@ def _found(menu: ProxyMenu, executor: str) -> tuple[str, str]:
     return ("cuda" if probe.works else "cpu"), probe.said
 
 
-def device_telemetry(device: str, places: int = 1, *, here: bool = True) -> Telemetry:
+def device_telemetry(
+    device: str, places: int = 1, *, here: bool = True, gpu: str | None = None
+) -> Telemetry:
     """Return the telemetry of ``cpu``, ``cuda`` or ``cuda:N``; never fail.
 
     :param places: number of concurrent trials. With several GPUs nothing is sampled, because one
         meter would report one GPU as if it were all.
     :param here: whether the trials run on this machine.
+    :param gpu: one of several GPUs, by its name in CUDA_VISIBLE_DEVICES; None: all that are
+        visible.
     """
     if not here:
         return NoTelemetry("trials run on the nodes of a cluster")
@@ -73,7 +77,7 @@ def device_telemetry(device: str, places: int = 1, *, here: bool = True) -> Tele
     cuda = SystemEnvironment()
     return choose_telemetry(
         device,
-        visible_devices=cuda.cuda_visible_devices,
+        visible_devices=cuda.cuda_visible_devices if gpu is None else gpu,
         device_order=cuda.cuda_device_order,
     )
 

@@ -29,11 +29,11 @@ from autoresearch import screen
 from autoresearch.errors import CampaignError
 from autoresearch.files import naming_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
-from trainer.executors.base import Executor
+from trainer.executors.base import Executor, Meter
 from trainer.isolation.scratch import clear_left
 from trainer.memory.estimate import MemoryChoice, choose_memory
 from trainer.spec import gpt
-from trainer.telemetry import Sampler, begin_metering
+from trainer.telemetry import Sampler, metering
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +87,17 @@ class Session:
             here = settings.executor == "local"
             clear_left(directory / TRIALS_DIR)
             telemetry = device_telemetry(settings.device, executor.places, here=here)
-            sampler = Sampler(
-                telemetry,
-                directory / TELEMETRY_FILE,
-                on_note=partial(say, console, style="yellow"),
+            note = partial(say, console, style="yellow")
+            sampler = resources.enter_context(
+                Sampler(telemetry, directory / TELEMETRY_FILE, on_note=note)
             )
-            resources.enter_context(sampler)
-            meter = sampler if here and executor.places == 1 else None
+            if here:
+                executor.meter_by(partial(_meter, resources, settings.device, sampler))
             yield cls(
                 console=console,
                 campaign=campaign,
                 executor=executor,
-                hooks=tuple(_hooks(campaign, own, meter)),
+                hooks=tuple(_hooks(campaign, own)),
                 sampler=sampler,
                 memory=_memory(campaign, executor.places if here else 1),
                 stop=stop,
@@ -121,6 +120,17 @@ class Session:
     def say(self, text: str, style: str = "") -> None:
         """Print one line for the user."""
         say(self.console, text, style)
+
+
+def _meter(resources: ExitStack, device: str, sampler: Sampler, gpu: str | None) -> Meter:
+    """Return the meter of a lane, for as long as ``resources`` are held.
+
+    :param sampler: of the campaign's device.
+    :param gpu: the lane's own GPU, by its name in CUDA_VISIBLE_DEVICES; None if it has none.
+    """
+    if gpu is not None:
+        sampler = resources.enter_context(Sampler(device_telemetry(device, gpu=gpu), None))
+    return partial(metering, sampler)
 
 
 @contextmanager
@@ -153,16 +163,9 @@ def resumed(campaign: Path | None, *, as_json: bool) -> Iterator[Session]:
         yield session
 
 
-def _hooks(
-    campaign: Campaign, own: OwnTrainer | None, meter: Sampler | None
-) -> Iterator[StartHook]:
-    """
-    :param meter: the energy meter, if trials run here one at a time.
-    """
+def _hooks(campaign: Campaign, own: OwnTrainer | None) -> Iterator[StartHook]:
     if own is not None:
         yield one_script(lambda: campaign.refuse_another_script(own.now(campaign.directory)))
-    if meter is not None:
-        yield lambda _: begin_metering(meter)
 
 
 def _memory(campaign: Campaign, places: int) -> MemoryChoice:

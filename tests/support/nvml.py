@@ -24,7 +24,7 @@ def not_supported() -> pynvml.NVMLError:
 class FakeDevice:
     """Hold each function's answer, by its name and the arguments that distinguish calls.
 
-    An answer that is an exception is raised.
+    An answer that is an exception is raised, and one that is a function is called.
     """
 
     name: str
@@ -35,6 +35,8 @@ class FakeDevice:
     asked: Counter[str] = field(default_factory=Counter)
     hang: threading.Event | None = None
     """If set, every query waits for this event."""
+    part: "FakeDevice | None" = None
+    """Its slice, if MIG splits it."""
 
     def answer(self, key: str) -> Any:
         self.asked[key] += 1
@@ -43,7 +45,15 @@ class FakeDevice:
         value = self.answers[key] if self.dead is None else self.dead
         if isinstance(value, Exception):
             raise value
-        return value
+        return value() if callable(value) else value
+
+
+def held(gib: dict[int, float | None]) -> list[SimpleNamespace]:
+    """Return NVML's list of processes with their memory; None: not told."""
+    return [
+        SimpleNamespace(pid=pid, usedGpuMemory=None if one is None else int(one * GIB))
+        for pid, one in gib.items()
+    ]
 
 
 def h200(uuid: str = "GPU-a1b2c3d4-0000-0000-0000-000000000001", **answers: Any) -> FakeDevice:
@@ -57,6 +67,7 @@ def h200(uuid: str = "GPU-a1b2c3d4-0000-0000-0000-000000000001", **answers: Any)
         "clock MEM": 3201,
         "reasons": pynvml.nvmlClocksEventReasonSwPowerCap,
         "memory": SimpleNamespace(total=141 * GIB, free=100 * GIB, used=41 * GIB),
+        "processes": [],
     }
     return FakeDevice("NVIDIA H200", uuid, {**usual, **answers})
 
@@ -72,6 +83,7 @@ def gb10(**answers: Any) -> FakeDevice:
         "clock MEM": not_supported(),
         "reasons": 0,
         "memory": not_supported(),
+        "processes": [],
     }
     return FakeDevice(
         "NVIDIA GB10", "GPU-5a5a0000-0000-0000-0000-00000000000f", {**usual, **answers}
@@ -88,6 +100,7 @@ _QUERIES = {
     "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
     "nvmlDeviceGetMemoryInfo": "memory",
+    "nvmlDeviceGetComputeRunningProcesses": "processes",
 }
 """Functions of a device, by the answer that each returns."""
 _CLOCKS = {pynvml.NVML_CLOCK_SM: "clock SM", pynvml.NVML_CLOCK_MEM: "clock MEM"}
@@ -146,7 +159,7 @@ class FakeNvml:
         """Return a slice of the device that its UUID names: MIG-<the device's UUID>."""
         for device in self._devices:
             if uuid == f"MIG-{device.uuid}":
-                return SimpleNamespace(parent=device)
+                return SimpleNamespace(parent=device, answer=(device.part or device).answer)
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
     def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(  # noqa: N802

@@ -19,6 +19,7 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import write_all
 from autoresearch.layout import CURVE_FILE, log_path
 from trainer.command.filling import Filled, filled, place_script
+from trainer.command.out_of_memory import shortage
 from trainer.command.output import Printed, scores_in, taken
 from trainer.command.raised import OwnFiles
 from trainer.command.reason import Reason
@@ -107,7 +108,8 @@ class _Run:
         if self._pruner.why:
             return self.failed("pruned", self._pruner.why)
         if code != 0 and self._printed.out_of_memory:
-            why = f"out of memory: {self._printed.out_of_memory}"
+            line = self._printed.out_of_memory
+            why = f"{shortage(line, self._spec.device)}: {line}"
             return self.failed("oom", why, lines=True)
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"

@@ -15,22 +15,13 @@ from pathlib import Path
 from autoresearch.files import read_given
 from trainer.command.needles import ESCAPE, holds, needles, union
 from trainer.command.number import Number, number_in
+from trainer.command.out_of_memory import OUT_OF_MEMORY
 from trainer.command.raised import SHOWN_CHARACTERS
 from trainer.command.reason import Ends
 from trainer.spec import Command, ScoreRule, Take
 
 MAX_LINE_BYTES = 1 << 14
 """Bytes of a line to read."""
-OUT_OF_MEMORY = (
-    r"out of memory",
-    r"OutOfMemoryError",
-    r"\bMemoryError\b",
-    r"can't allocate memory",
-    r"Cannot allocate memory",
-    r"std::bad_alloc",
-    r"RESOURCE_EXHAUSTED",
-)
-"""Messages of PyTorch, Python, the C++ runtime and JAX."""
 
 
 class Lines:

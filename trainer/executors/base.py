@@ -8,12 +8,12 @@ submit several; to run one and wait for it, call :meth:`Executor.run`.
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
@@ -49,6 +49,12 @@ class Finished:
     wall_s: float
     place: Place | None = None
     """The place where it ran; None if there is only one place, on this machine."""
+
+
+Metered: TypeAlias = Callable[[Measured | TrialFailed, Collection[int]], Measured | TrialFailed]
+"""Adds to a trial's result what it used of the device. The numbers are those of its processes."""
+Meter: TypeAlias = Callable[[TrialSpec], contextlib.AbstractContextManager[Metered]]
+"""Measures what a trial uses of the device from when the context is entered."""
 
 
 class Job:
@@ -190,6 +196,14 @@ class Executor(Closing, Protocol):
 
     def describe(self) -> str:
         """Return how trials are confined and started, for the journal and the screen."""
+
+    def meter_by(self, choose: Callable[[str | None], Meter]) -> None:
+        """Have each lane's trials metered, if they run on this machine.
+
+        :param choose: returns the meter of a GPU, by its name in CUDA_VISIBLE_DEVICES; None: of the
+            campaign's device.
+        """
+        return
 
     def close(self) -> None:
         """Cancel the trials that have not ended, and leave no process; do nothing if closed."""

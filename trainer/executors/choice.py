@@ -69,6 +69,7 @@ def _local(lanes: int | None, device: str, *, allow_unsandboxed: bool, entry: st
                 allow_unsandboxed=allow_unsandboxed,
                 entry=entry,
                 environ=spot.variables,
+                gpu=spot.gpu,
                 cores=spot.cores,
             )
             for spot in spots(lanes or max(1, len(visible_gpus())), device)

@@ -22,7 +22,7 @@ from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.files import replace_file
 from autoresearch.layout import LANE_FILE, RESULT_FILE
 from autoresearch.words import counted
-from trainer.executors.base import Executor, Finished, Job, LaneLost
+from trainer.executors.base import Executor, Finished, Job, LaneLost, Meter
 from trainer.isolation.scratch import clear
 from trainer.machine.environment import named_gpus, with_gpu
 from trainer.machine.gpu import gpu_count
@@ -37,6 +37,10 @@ class Lane(Protocol):
 
     place: Place | None
     """Its name for the journal and the screen; None for the only place, on this machine."""
+    gpu: str | None = None
+    """How CUDA_VISIBLE_DEVICES names its own GPU; None if it has none of its own."""
+    meter: Meter | None = None
+    """Measures what its trials use of the device; None: nothing does."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -114,6 +118,11 @@ class Lanes(Executor):
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
         return self._lanes[0].describe()
+
+    def meter_by(self, choose: Callable[[str | None], Meter]) -> None:
+        """See :meth:`Executor.meter_by`."""
+        for lane in self._lanes:
+            lane.meter = choose(lane.gpu)
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`."""
@@ -231,8 +240,13 @@ class Spot:
 
     name: str
     cores: tuple[int, ...] = ()
-    variables: Mapping[str, str] | None = None
-    """The environment from which its trials' variables are taken; None: this process's."""
+    gpu: str | None = None
+    """How CUDA_VISIBLE_DEVICES names its GPU; None on a CPU."""
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """The environment from which its trials' variables are taken; None: this process's."""
+        return None if self.gpu is None else with_gpu(self.gpu)
 
 
 def spots(lanes: int, device: str) -> list[Spot]:
@@ -256,7 +270,7 @@ def spots(lanes: int, device: str) -> list[Spot]:
             f"--lanes {lanes} wants as many GPUs, and {counted(len(names), 'GPU')} can be seen "
             f"here; ask for --lanes {max(1, len(names))}"
         )
-    return [Spot(str(n), (), with_gpu(name)) for n, name in enumerate(names[:lanes])]
+    return [Spot(str(n), gpu=name) for n, name in enumerate(names[:lanes])]
 
 
 def usable_cores() -> list[int]:

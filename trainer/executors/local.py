@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import MachineryError, SandboxError
 from autoresearch.layout import RESULT_FILE
-from trainer.executors.base import LaneLost
+from trainer.executors.base import LaneLost, Metered
 from trainer.executors.lanes import Lane, Lanes
 from trainer.isolation.forkserver_client import ForkServerClient
 from trainer.isolation.kernel.cgroup import Groups
@@ -46,6 +46,7 @@ class LocalLane(Lane):
         entry: str = ENTRY,
         root: Path = Path("/"),
         cores: Sequence[int] = (),
+        gpu: str | None = None,
     ) -> None:
         """Start the fork server, without waiting until it is ready.
 
@@ -55,10 +56,11 @@ class LocalLane(Lane):
         :param entry: ``module:function`` that a trial runs.
         :param cores: the processors that trials may use. Trials have as many threads unless their
             specs give another number. Empty: all processors.
+        :param gpu: how CUDA_VISIBLE_DEVICES names the lane's own GPU, in ``environ`` too.
         :param root: the directory below which /proc/meminfo and a GPU driver's files are found.
         :raises SandboxError: if this kernel cannot confine a trial and that is not allowed.
         """
-        self.place = place
+        self.place, self.gpu = place, gpu
         self._layers = Layers.detect() if layers is None else layers
         if not self._layers.confine and not allow_unsandboxed:
             raise SandboxError(
@@ -107,7 +109,8 @@ class LocalLane(Lane):
                 meminfo=self._root / "proc" / "meminfo",
             )
             try:
-                result = trial.run()
+                with (self.meter or _unmetered)(spec) as metered:
+                    result = metered(trial.run(), trial.pids)
                 if is_last or not trial.must_run_again or cancelled():
                     return result
                 why = "it, or this machine, stood still"
@@ -125,6 +128,12 @@ class LocalLane(Lane):
     def close(self) -> None:
         """See :meth:`Lane.close`."""
         self.server.close()
+
+
+@contextlib.contextmanager
+def _unmetered(_spec: TrialSpec) -> Iterator[Metered]:
+    """Measure nothing."""
+    yield lambda result, _pids: result
 
 
 class LocalExecutor(Lanes):

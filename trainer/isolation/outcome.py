@@ -151,7 +151,7 @@ def _failure(
         last = last if spec.command is not None else ""
     elif ended.signal == signal.SIGKILL:
         if ending.oom_killer_struck:
-            return "oom", "killed by the kernel's out-of-memory killer"
+            return "oom", "out of host memory: killed by the kernel's out-of-memory killer"
         status, why = "killed", f"{_how(ended)}, perhaps by the out-of-memory killer"
     elif ended.exit_code != 0:
         status, why = "crash" if ended.signal is None else "killed", _how(ended)

@@ -74,6 +74,8 @@ class Supervised:
         self._meminfo = meminfo
         self._time = TrialTime(spec.limits.wall_s)
         self._usage = TreeUsage()
+        self.pids: set[int] = set()
+        """All processes of the trial that were seen."""
         self._trial = 0
         self._ending = Ending()
         self._result: Measured | TrialFailed | None = None
@@ -175,7 +177,8 @@ class Supervised:
         """Return which limit the trial exceeded between two polls."""
         limits, ended = self._spec.limits, self._ending.ended
         if ended.signal == signal.SIGKILL and limits.memory_gib is not None and group.oom_kills:
-            return Stopped("oom", f"memory was over the limit of {limits.memory_gib:g} GiB")
+            why = f"over the limit of {limits.memory_gib:g} GiB"
+            return Stopped("oom", f"out of host memory: {why}")
         if ended.exit_code != 0 and group.refused_tasks:
             return Stopped("killed", f"it started threads, over the limit of {limits.tasks}")
         return None
@@ -194,6 +197,7 @@ class Supervised:
             # Otherwise the server has just died and its orphans are no longer below it: the
             # previous poll knows which processes to end.
             self._usage = usage
+            self.pids.update(usage.pids)
         limits, usage = self._spec.limits, self._usage
         for count, limit, things in (
             (len(usage.pids), limits.processes, "processes"),
@@ -204,8 +208,8 @@ class Supervised:
         held_bytes = self._weigh()
         self._ending.peak_bytes = max(self._ending.peak_bytes, held_bytes)
         if limits.memory_gib is not None and held_bytes > limits.memory_gib * _GIB:
-            held = f"{held_bytes / _GIB:.2f} GiB of memory"
-            return Stopped("oom", f"{held}, over the limit of {limits.memory_gib:g} GiB")
+            held = f"{held_bytes / _GIB:.2f} GiB, over the limit of {limits.memory_gib:g} GiB"
+            return Stopped("oom", f"out of host memory: {held}")
         driver = self._ending.driver
         if driver is not None and driver.is_unified:
             why = shortage(limits.reserve_gib, self._meminfo)

@@ -38,6 +38,7 @@ Bits = Annotated[float, Field(ge=_LEAST, le=1e40, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 """Up to about 30 years: added to today it is still a date in the calendar."""
 Gib = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 WattHours = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=_LEAST, le=1e15, allow_inf_nan=False)]
 MAX_MESSAGE_CHARACTERS = 2000
@@ -118,6 +119,9 @@ class TrialOk(Frozen):
     """Peak device memory that the allocator held, in use or not; None on CPU."""
     energy_wh: WattHours | None = None
     """None if nothing measures it."""
+    gpu_util_pct: Percent | None = Field(None, exclude_if=lambda value: value is None)
+    """Mean over the whole trial, of which start and evaluation are a part; None and omitted from
+    JSON if nothing measures it."""
     backend: Name
     device: Name
     """The device's own name."""
@@ -155,7 +159,12 @@ class CommandOk(Frozen):
     """Seconds from the start of the trial's process to the command's start."""
     peak_mem_gib: Gib | None = None
     """Peak resident memory of the largest of its processes."""
+    peak_gpu_mem_gib: Gib | None = Field(None, exclude_if=lambda value: value is None)
+    """Most GPU memory that its processes held together, by NVML, the driver's own part included;
+    None and omitted from JSON without a GPU, or if it is unknown."""
     energy_wh: WattHours | None = None
+    gpu_util_pct: Percent | None = Field(None, exclude_if=lambda value: value is None)
+    """See :attr:`TrialOk.gpu_util_pct`."""
 
     @property
     def objective(self) -> float:
@@ -181,6 +190,8 @@ class TrialFailed(Frozen):
     steps: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)] | None = None
     """Optimizer steps done, if known."""
     peak_mem_gib: Gib | None = None
+    peak_gpu_mem_gib: Gib | None = Field(None, exclude_if=lambda value: value is None)
+    """See :attr:`CommandOk.peak_gpu_mem_gib`."""
 
 
 TrialResult: TypeAlias = Annotated[Measured | TrialFailed, Field(discriminator="status")]

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import psutil
 
 from autoresearch.words import timestamp
-from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry
+from trainer.telemetry.sample import DeviceMemory, NoTelemetry, Sample, Telemetry
 
 
 def choose_telemetry(
@@ -52,39 +52,40 @@ def choose_telemetry(
     except nvml.NVMLError as error:
         return NoTelemetry(f"NVML does not start ({error})")
     try:
-        handle = _handle(nvml, int(number or 0), visible_devices)
+        handle, part = _handles(nvml, int(number or 0), visible_devices)
         caveat = ""
         by_number = not visible_devices or visible_devices[:1].isdecimal()
         may_differ = by_number and device_order != "PCI_BUS_ID"
         if may_differ and len({nvml.nvmlDeviceGetName(one) for one in _all_handles(nvml)}) > 1:
             caveat = f"; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure that this is {device}"
-        return NvmlTelemetry(nvml, handle, caveat=caveat)
+        return NvmlTelemetry(nvml, handle, part=part, caveat=caveat)
     except (nvml.NVMLError, LookupError, ValueError) as error:
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
         return NoTelemetry(f"NVML does not know {device} ({error})")
 
 
-def _handle(nvml: Nvml, ordinal: int, visible_devices: str | None) -> Any:
-    """Return the NVML handle of CUDA device ``ordinal``.
+def _handles(nvml: Nvml, ordinal: int, visible_devices: str | None) -> tuple[Any, Any]:
+    """Return the NVML handles of the GPU of CUDA device ``ordinal``, and of the part that has its
+    memory: a slice of the GPU under MIG, else the GPU.
 
     :raises LookupError: if no such device is visible.
     """
     if visible_devices is None:
-        return nvml.nvmlDeviceGetHandleByIndex(ordinal)
+        return (nvml.nvmlDeviceGetHandleByIndex(ordinal),) * 2
     entries = [entry.strip() for entry in visible_devices.split(",") if entry.strip()]
     if ordinal >= len(entries):
         raise LookupError(f"CUDA_VISIBLE_DEVICES is {visible_devices!r}")
     entry = entries[ordinal]
     if entry.isdecimal():
-        return nvml.nvmlDeviceGetHandleByIndex(int(entry))
+        return (nvml.nvmlDeviceGetHandleByIndex(int(entry)),) * 2
     if entry.startswith("MIG"):
         # Power and energy exist for the whole GPU only.
         slice_handle = nvml.nvmlDeviceGetHandleByUUID(entry)
-        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(slice_handle)
+        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(slice_handle), slice_handle
     for handle in _all_handles(nvml):
         if nvml.nvmlDeviceGetUUID(handle).startswith(entry):  # CUDA accepts the beginning of a UUID
-            return handle
+            return handle, handle
     raise LookupError(f"CUDA_VISIBLE_DEVICES is {visible_devices!r}")
 
 
@@ -128,15 +129,17 @@ class NvmlTelemetry:
     """One device. ``description`` lists what it does not answer at construction. The caller
     initializes NVML, and :meth:`close` shuts it down."""
 
-    def __init__(self, nvml: Nvml, device: Any, *, caveat: str = "") -> None:
+    def __init__(self, nvml: Nvml, device: Any, *, part: Any = None, caveat: str = "") -> None:
         """
         :param device: an NVML device handle.
+        :param part: the handle of a slice of the device, whose memory is read; None: all of it.
         :param caveat: what to add to the description.
         """
         self._nvml, self._device = nvml, device
+        self._part = device if part is None else part
         try:
             # Some drivers of a GPU without memory of its own report a total of 0.
-            self._is_unified = not nvml.nvmlDeviceGetMemoryInfo(device).total
+            self._is_unified = not nvml.nvmlDeviceGetMemoryInfo(self._part).total
         except nvml.NVMLError as error:
             self._is_unified = isinstance(error, nvml.NVMLError_NotSupported)
         sample = self.sample()
@@ -171,7 +174,9 @@ class NvmlTelemetry:
             else reasons,
         )
         if not self._is_unified:
-            memory = ask(lambda info: (info.used, info.total), "nvmlDeviceGetMemoryInfo")
+            memory = ask(
+                lambda info: (info.used, info.total), "nvmlDeviceGetMemoryInfo", of=self._part
+            )
         elif sample.blank:
             return sample  # the machine's memory says nothing of a driver that died
         else:
@@ -183,17 +188,40 @@ class NvmlTelemetry:
         used, total = memory
         return replace(sample, mem_used_gib=used / _GIB, mem_total_gib=total / _GIB)
 
+    def memory(self) -> DeviceMemory | None:
+        """See :meth:`Telemetry.memory`."""
+        processes = self._ask(
+            _gib_by_process, "nvmlDeviceGetComputeRunningProcesses", of=self._part
+        )
+        used_gib = None
+        if not self._is_unified:
+            used_gib = self._ask(
+                lambda info: info.used / _GIB, "nvmlDeviceGetMemoryInfo", of=self._part
+            )
+        if processes is None and used_gib is None:
+            return None
+        return DeviceMemory(used_gib, processes or {})
+
     def close(self) -> None:
         """See :meth:`Telemetry.close`."""
         with suppress(self._nvml.NVMLError):  # a driver that died has nothing to shut down
             self._nvml.nvmlShutdown()
 
-    def _ask(self, convert: Callable[[Any], Any], function: str, *arguments: int) -> Any:
+    def _ask(
+        self, convert: Callable[[Any], Any], function: str, *arguments: int, of: Any = None
+    ) -> Any:
         """Return the converted answer of one of NVML's functions; None if there is none."""
+        handle = self._device if of is None else of
         try:
-            return convert(getattr(self._nvml, function)(self._device, *arguments))
+            return convert(getattr(self._nvml, function)(handle, *arguments))
         except (self._nvml.NVMLError, AttributeError):  # an older pynvml lacks newer functions
             return None
+
+
+def _gib_by_process(processes: list[Any]) -> dict[int, float]:
+    """Return the memory of each process whose share the driver tells."""
+    known = [(one.pid, one.usedGpuMemory) for one in processes if one.usedGpuMemory is not None]
+    return {pid: used / _GIB for pid, used in known}
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import csv
 import math
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -52,6 +53,17 @@ MEASURED = tuple(field.name for field in fields(Sample) if field.name not in {"a
 """The fields of a Sample that come from the device."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory in use on a device at one moment."""
+
+    used_gib: float | None
+    """On the whole device, by anyone; None if unknown, or if it is the machine's memory."""
+    by_process_gib: Mapping[int, float]
+    """By the process's number, of those that the driver names. In a container it names none, or
+    numbers them as the machine outside does."""
+
+
 class Telemetry(Protocol):
     """Interface that connects other ways of reading a device.
 
@@ -65,8 +77,11 @@ class Telemetry(Protocol):
         """Read the device now. A blank sample is the last one: the device answers nothing, or its
         driver died."""
 
+    def memory(self) -> DeviceMemory | None:
+        """Read the memory in use now; None if the device does not answer."""
+
     def close(self) -> None:
-        """Release the driver. ``sample`` is not called again."""
+        """Release the driver. No other method is called again."""
 
 
 class NoTelemetry:
@@ -78,6 +93,9 @@ class NoTelemetry:
     def sample(self) -> Sample:
         """Return a blank sample."""
         return Sample(at=timestamp(), monotonic_s=time.monotonic())
+
+    def memory(self) -> None:
+        """Return None."""
 
     def close(self) -> None:
         """Do nothing."""

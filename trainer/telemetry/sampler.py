@@ -1,21 +1,29 @@
-"""Sample the device in a thread while a campaign works, and measure the energy of its trials."""
+"""Sample the device in a thread while a campaign works, and measure what its trials use of it."""
 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
 from autoresearch.closing import Closing
-from trainer.executors.base import Finished
-from trainer.spec import TrialFailed
+from trainer.executors.base import Metered
+from trainer.spec import Measured, TrialFailed, TrialSpec
 from trainer.telemetry.sample import Sample, Telemetry, TelemetryFile
-from trainer.telemetry.summary import TelemetrySummary, summarize, watt_hours
+from trainer.telemetry.summary import (
+    DeviceUse,
+    TelemetrySummary,
+    summarize,
+    use_between,
+    watt_hours,
+)
+from trainer.telemetry.watch import MemoryWatch
 
 INTERVAL_S = 2.0
+MEMORY_INTERVAL_S = 0.5
+"""Seconds between two readings of the memory that a trial holds."""
 
 _FRESH_WAIT_S = 0.25
 """Seconds that a caller waits for a sample on demand. A driver under load answers in a few
@@ -62,6 +70,7 @@ class Sampler(Closing):
         self._samples: list[Sample] = []
         self._earlier: list[list[Sample]] = []
         """Samples of earlier sessions, from the file."""
+        self._watches: list[MemoryWatch] = []
 
     def __enter__(self) -> Self:
         """Begin sampling, once."""
@@ -104,6 +113,25 @@ class Sampler(Closing):
                 self._refreshed_s(min(until_s, asked_s))
             return watt_hours(self._samples, since_s, until_s, reach_s=2 * self._interval_s)
 
+    def use(self, since_s: float, until_s: float) -> DeviceUse:
+        """Return the device's utilization, power and temperature in an interval of
+        ``time.monotonic()``."""
+        with self._changed:
+            return use_between(self._samples, since_s, until_s)
+
+    @contextmanager
+    def watching_memory(self) -> Iterator[MemoryWatch]:
+        """Read the device's memory twice a second while the block runs."""
+        watch = MemoryWatch()
+        with self._changed:
+            self._watches.append(watch)
+            self._refreshed_s(time.monotonic())  # the first reading comes before the sample
+        try:
+            yield watch
+        finally:
+            with self._changed:
+                self._watches.remove(watch)
+
     def summary(self, usd_per_kwh: float) -> TelemetrySummary:
         """Sum up the campaign's samples so far, those of earlier sessions in telemetry.csv
         included."""
@@ -145,14 +173,8 @@ class Sampler(Closing):
                     if self._file is not None:
                         elapsed_s = sample.monotonic_s - self._samples[0].monotonic_s
                         self._file.append(sample, elapsed_s)
-                with self._changed:
-                    due_in_s = self._last_s + self._interval_s - time.monotonic()
-                    self._changed.wait_for(
-                        lambda: self._stopping or self._asked, max(0.0, due_in_s)
-                    )
-                    self._asked = False
-                    if self._stopping:
-                        return
+                if not self._await_next():
+                    return
                 sample = self._telemetry.sample()
             self._on_note(
                 "telemetry ended: the device no longer answers; the campaign continues without it"
@@ -162,6 +184,29 @@ class Sampler(Closing):
                 self._ended = True
                 self._changed.notify_all()
             self._telemetry.close()
+
+    def _await_next(self) -> bool:
+        """Wait until the next sample is due or asked for, and read the memory meanwhile for those
+        who watch it; return False if sampling ends."""
+        while True:
+            with self._changed:
+                due_s = self._last_s + self._interval_s
+                pause_s = due_s - time.monotonic()
+                if self._watches:
+                    pause_s = min(pause_s, MEMORY_INTERVAL_S)
+                self._changed.wait_for(lambda: self._stopping or self._asked, max(0.0, pause_s))
+                if self._stopping:
+                    return False
+                is_due = self._asked or time.monotonic() >= due_s
+                watches = tuple(self._watches)
+                if is_due:
+                    self._asked = False
+            memory = self._telemetry.memory() if watches else None
+            if memory is not None:
+                for watch in watches:
+                    watch.add(memory)
+            if is_due:
+                return True
 
     @contextmanager
     def _noting_refusals(self) -> Iterator[None]:
@@ -176,22 +221,27 @@ class Sampler(Closing):
             self._file = None
 
 
-def begin_metering(meter: Sampler) -> Callable[[Finished], Finished]:
-    """Begin to meter a trial, and return a function that adds ``energy_wh`` to its result.
+@contextmanager
+def metering(sampler: Sampler, spec: TrialSpec) -> Iterator[Metered]:
+    """Measure what a trial uses of the sampler's device; see :data:`trainer.executors.base.Meter`.
 
-    The interval is the whole trial, from the request to the result: start-up, training and
-    evaluation, idle power included. With several concurrent trials their energies cannot be
-    separated.
+    The interval is the whole trial: start-up, training and evaluation, idle power included. A
+    command's GPU memory is read from outside; the built-in trainer reports its own.
     """
-    since_s, asked_s = meter.mark(), time.monotonic()
+    is_watched = spec.command is not None and spec.device.startswith("cuda")
+    with sampler.watching_memory() if is_watched else nullcontext() as watch:
+        since_s = sampler.mark()
 
-    def metered(finished: Finished) -> Finished:
-        if isinstance(finished.result, TrialFailed):
-            return finished
-        energy_wh = meter.energy_wh(since_s, asked_s + finished.wall_s)
-        if energy_wh is None:
-            return finished
-        result = finished.result.model_copy(update={"energy_wh": energy_wh})
-        return replace(finished, result=result)
+        def metered(
+            result: Measured | TrialFailed, pids: Collection[int]
+        ) -> Measured | TrialFailed:
+            found: dict[str, float | None] = {}
+            if watch is not None:
+                found["peak_gpu_mem_gib"] = watch.peak_gib(pids)
+            if not isinstance(result, TrialFailed):
+                found["energy_wh"] = sampler.energy_wh(since_s)
+                utilization = sampler.use(since_s, time.monotonic()).gpu_util_pct
+                found["gpu_util_pct"] = None if utilization is None else utilization.mean
+            return result.model_copy(update=found)
 
-    return metered
+        yield metered

@@ -6,6 +6,7 @@ one, and otherwise the trapezoid of their powers, ``(P0 + P1) / 2 × Δt``. A co
 millijoules last for eons. A step with neither is a gap of unknown energy.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -92,6 +93,14 @@ class MeanAndPeak(Frozen):
     peak: float
 
 
+class DeviceUse(Frozen):
+    """Use of the device in an interval; None for what it does not report."""
+
+    gpu_util_pct: MeanAndPeak | None = None
+    power_w: MeanAndPeak | None = None
+    temperature_c: MeanAndPeak | None = None
+
+
 class TelemetrySummary(Frozen):
     """Summary of a campaign's samples, those of earlier sessions included."""
 
@@ -165,6 +174,24 @@ def summarize(sessions: Sequence[Sequence[Sample]], usd_per_kwh: float) -> Telem
         usd_per_kwh=usd_per_kwh,
         cost_usd=None if kwh is None else kwh * usd_per_kwh,
         **{name: _mean_and_peak(sessions, name, passed_s) for name in AVERAGED},
+    )
+
+
+def use_between(samples: Sequence[Sample], since_s: float, until_s: float) -> DeviceUse:
+    """Return the use of the device from one ``time.monotonic()`` to another, within one session.
+
+    An interval between two samples has those two.
+    """
+    at_s = [sample.monotonic_s for sample in samples]
+    first, end = bisect_left(at_s, since_s), bisect_right(at_s, until_s)
+    if first >= end:
+        first, end = max(0, end - 1), first + 1
+    inside = samples[first:end]
+    if not inside:
+        return DeviceUse()
+    passed_s = np.diff(_column(inside, "monotonic_s"))
+    return DeviceUse(
+        **{name: _mean_and_peak([inside], name, passed_s) for name in DeviceUse.model_fields}
     )
 
 

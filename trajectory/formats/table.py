@@ -98,8 +98,10 @@ _RESULT = (
     Column("train_s", "float", "seconds"),
     Column("eval_s", "float", "seconds"),
     Column("setup_s", "float", "seconds"),
-    Column("peak_mem_gib", "float", "GiB"),
+    Column("peak_mem_gib", "float", "of the device, of a command on the host; GiB"),
+    Column("peak_gpu_mem_gib", "float", "of a command's processes, GiB"),
     Column("energy_wh", "float", "watt-hours"),
+    Column("gpu_util_pct", "float", "mean utilization of the GPU, percent"),
     Column("backend", "text", "that trained"),
     Column("device", "text", "its own name"),
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, duration_text
-from trainer.spec import BPB, Measure, TrialFailed, code_diffs
+from trainer.spec import BPB, Measure, Measured, TrialFailed, TrialOk, code_diffs
 from trajectory.proposals import Attempt
 from trajectory.report.wording import shown, value_text
 from trajectory.rows import IterationRow, TrialRecord
@@ -122,7 +122,14 @@ def _trial(trial: TrialRecord, measure: Measure) -> dict[str, Any]:
         else measure.text(result.objective),
         "wall_s": round(trial.wall_s, 2),
         "peak_mem_gib": None if result.peak_mem_gib is None else round(result.peak_mem_gib, 3),
+        "peak_gpu_mem_gib": _gpu_gib(result),
     }
+
+
+def _gpu_gib(result: Measured | TrialFailed) -> float | None:
+    """Return a command's GPU memory; None for the built-in trainer, whose peak is the device's."""
+    found = None if isinstance(result, TrialOk) else result.peak_gpu_mem_gib
+    return None if found is None else round(found, 3)
 
 
 def _reply(attempt: Attempt) -> dict[str, Any]:

@@ -2,15 +2,24 @@
 
 import json
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.commands import command, command_spec, script
+from tests.support.nvml import FakeNvml, h200, held
+from trainer.executors.base import Meter
 from trainer.executors.choice import choose_executor
 from trainer.executors.lanes import spots
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
+from trainer.isolation.process_tree import descendants
+from trainer.spec import CommandOk
+from trainer.telemetry import Sampler, choose_telemetry, metering
 
 pytestmark = pytest.mark.skipif(
     Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial"
@@ -69,3 +78,64 @@ def test_a_command_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.Mo
         "0": ("cuda", "3"),
         "1": ("cuda", "5"),
     }
+
+
+BUSY = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(2)"])
+time.sleep(1.5)
+print("val loss 1.0")
+"""
+
+
+def test_a_commands_gpu_memory_is_that_of_all_its_processes(tmp_path: Path) -> None:
+    told = command(directory=str(script(tmp_path / "script", BUSY)))
+    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
+        server = executor.lane.server.pid
+        most = []
+
+        def processes() -> object:
+            below = list(descendants(server))
+            most.append(len(below))
+            return held(dict.fromkeys(below, 0.5) | {1: 40.0})
+
+        telemetry = choose_telemetry("cuda", nvml=FakeNvml(h200(processes=processes)))
+        with Sampler(telemetry, None) as sampler:
+            executor.meter_by(lambda gpu: partial(metering, sampler))
+            spec = command_spec(command=told, device="cuda")
+            result = executor.run(spec, tmp_path / "campaign" / "trials" / "t1").result
+    assert isinstance(result, CommandOk), result
+    assert result.peak_gpu_mem_gib is not None
+    assert 1.0 <= result.peak_gpu_mem_gib <= 0.5 * max(most), "the command and its child at least"
+    assert result.gpu_util_pct == 97
+
+
+def test_each_lane_is_metered_on_its_own_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2222,1")
+    gpus = [
+        h200(f"GPU-{n}{n}{n}{n}", utilisation=SimpleNamespace(gpu=10 * (n + 1))) for n in range(3)
+    ]
+    told = command(directory=str(script(tmp_path / "script", TELLS)))
+    found = {}
+    with (
+        ExitStack() as resources,
+        choose_executor(allow_unsandboxed=False, command=told, lanes=2, device="cuda") as executor,
+    ):
+
+        def meter_of(gpu: str | None) -> Meter:
+            telemetry = choose_telemetry("cuda", visible_devices=gpu, nvml=FakeNvml(*gpus))
+            return partial(metering, resources.enter_context(Sampler(telemetry, None)))
+
+        executor.meter_by(meter_of)
+        trials = [tmp_path / "campaign" / "trials" / name for name in ("t1", "t2")]
+        jobs = [
+            executor.submit(command_spec(command=told, trial_id=trial.name, device="cuda"), trial)
+            for trial in trials
+        ]
+        for finished in (job.result() for job in jobs):
+            assert isinstance(finished.result, CommandOk), finished.result
+            assert finished.place is not None
+            found[finished.place.lane] = finished.result.gpu_util_pct
+    assert found == {"0": 30, "1": 20}

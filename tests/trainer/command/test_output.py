@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.commands import command
 from tests.support.present import known
 from trainer.command.number import Number
+from trainer.command.out_of_memory import shortage
 from trainer.command.output import MAX_LINE_BYTES, Lines, Printed, taken
 from trainer.spec import CurveRule, ScoreRule
 
@@ -143,6 +144,9 @@ def test_a_loss_that_is_lost_is_a_point_without_number() -> None:
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory",
         "my allocator is sad",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 TiB",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA Runtime Error: cudaErrorMemoryAllocation",
     ],
 )
 def test_out_of_memory_is_known_by_what_frameworks_print(line: str) -> None:
@@ -151,6 +155,28 @@ def test_out_of_memory_is_known_by_what_frameworks_print(line: str) -> None:
     assert not printed.out_of_memory
     printed.take(line)
     assert printed.out_of_memory == line
+
+
+GPU, HOST, ANY = "out of GPU memory", "out of host memory", "out of memory"
+
+
+@pytest.mark.parametrize(
+    ("line", "on_cuda", "on_cpu"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", GPU, GPU),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublas…`", GPU, GPU),
+        ("CUDA Runtime Error: cudaErrorMemoryAllocation", GPU, GPU),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory", GPU, HOST),
+        ("MemoryError", HOST, HOST),
+        ("_ArrayMemoryError: Unable to allocate 7.45 TiB", HOST, HOST),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", HOST, HOST),
+        ("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory", HOST, HOST),
+        ("OSError: [Errno 12] Cannot allocate memory", HOST, HOST),
+        ("my allocator is sad", ANY, HOST),
+    ],
+)
+def test_a_gpus_memory_is_told_from_the_hosts(line: str, on_cuda: str, on_cpu: str) -> None:
+    assert (shortage(line, "cuda:1"), shortage(line, "cpu")) == (on_cuda, on_cpu)
 
 
 def test_a_flood_of_scores_is_bounded() -> None:

@@ -2,16 +2,17 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pynvml
 import pytest
 
-from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
+from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200, held
 from trainer.telemetry import NoTelemetry, choose_telemetry
 from trainer.telemetry.nvml import NvmlTelemetry
-from trainer.telemetry.sample import MEASURED
+from trainer.telemetry.sample import MEASURED, DeviceMemory
 
 
 def nvml_error(name: str) -> pynvml.NVMLError:
@@ -99,6 +100,37 @@ def test_older_functions_serve_where_newer_ones_are_missing() -> None:
     ).sample()
     assert sample.temperature_c == 61
     assert sample.throttle_reasons == ("sw_power_cap",)
+
+
+# --- memory by process --------------------------------------------------------------------------
+
+
+def test_memory_is_told_by_process_and_for_the_whole_gpu() -> None:
+    device = h200(processes=held({7: 2.5, 8: None}))
+    assert looking_at(device).memory() == DeviceMemory(41, {7: 2.5})
+    device.answers["processes"] = nvml_error("NO_PERMISSION")
+    assert looking_at(device).memory() == DeviceMemory(41, {})
+
+
+def test_a_shared_pool_tells_only_of_processes_and_a_dead_driver_of_nothing() -> None:
+    assert looking_at(gb10(processes=held({7: 2.5}))).memory() == DeviceMemory(None, {7: 2.5})
+    device = h200()
+    telemetry = looking_at(device)
+    device.dead = nvml_error("GPU_IS_LOST")
+    assert telemetry.memory() is None
+    assert NoTelemetry("none").memory() is None
+
+
+def test_memory_of_a_slice_is_its_own() -> None:
+    gpu = h200()
+    gpu.part = h200(memory=SimpleNamespace(total=18 << 30, used=3 << 30), processes=held({7: 2.5}))
+    telemetry = choose_telemetry(
+        "cuda", visible_devices=f"MIG-{gpu.uuid}", nvml=FakeNvml(gpu, h200("GPU-2"))
+    )
+    assert telemetry.memory() == DeviceMemory(3, {7: 2.5})
+    sample = telemetry.sample()
+    assert (sample.mem_used_gib, sample.mem_total_gib) == (3, 18)
+    assert sample.power_w == pytest.approx(612.345), "only the whole GPU has a power"
 
 
 # --- device selection --------------------------------------------------------------------------

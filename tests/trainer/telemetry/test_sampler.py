@@ -5,17 +5,18 @@ import itertools
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 
-from tests.support.nvml import FakeDevice, FakeNvml, h200
+from tests.support.commands import command, command_spec
+from tests.support.nvml import GIB, FakeDevice, FakeNvml, h200, held, not_supported
 from tests.support.present import known
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_until
-from trainer.executors.base import Finished
-from trainer.spec import TrialFailed, TrialOk
-from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, begin_metering
+from trainer.spec import CommandOk, TrialFailed, TrialOk
+from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, metering
 from trainer.telemetry.nvml import choose_telemetry
 
 OFTEN_S = 0.02
@@ -46,6 +47,9 @@ class Paced:
         now_s = time.monotonic()
         counted = None if self._joules_per_s is None else int(now_s * self._joules_per_s * 1000)
         return Sample(at="now", monotonic_s=now_s, power_w=self._power_w, energy_mj=counted)
+
+    def memory(self) -> None:
+        """Report no memory."""
 
     def close(self) -> None:
         self.closed.set()
@@ -178,22 +182,75 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("power_w", [3600, None])
 def test_a_result_has_the_energy_of_its_interval_if_it_is_known(power_w: float | None) -> None:
-    result = trial_ok(trial_spec())
+    spec = trial_spec()
+    result = trial_ok(spec)
     with Sampler(Paced(power_w=power_w), None) as sampler:
         began_s = time.monotonic()
-        metered = begin_metering(sampler)
-        time.sleep(0.1)
-        finished = metered(Finished(result, 0.1))
-        failed = Finished(TrialFailed(status="oom", message="too large"), 0.1)
-        assert metered(failed) == failed
+        with metering(sampler, spec) as metered:
+            time.sleep(0.1)
+            found = metered(result, ())
+            failed = TrialFailed(status="oom", message="too large")
+            assert metered(failed, ()) == failed
         took_s = time.monotonic() - began_s
-    assert isinstance(finished.result, TrialOk)
-    energy_wh = finished.result.energy_wh
-    assert finished == Finished(result.model_copy(update={"energy_wh": energy_wh}), 0.1)
+    assert isinstance(found, TrialOk)
+    assert found == result.model_copy(update={"energy_wh": found.energy_wh})
     if power_w is None:
-        assert energy_wh is None
+        assert found.energy_wh is None
     else:
-        assert 0.1 <= known(energy_wh) <= took_s  # 3600 W: one Wh per second
+        assert 0.1 <= known(found.energy_wh) <= took_s  # 3600 W: one Wh per second
+
+
+SCORED = CommandOk(score=1.0, train_s=1.0, setup_s=0.1, peak_mem_gib=0.5)
+ON_A_GPU = command_spec(command=command(), device="cuda")
+
+
+def test_a_commands_result_has_the_gpu_memory_of_its_processes_and_the_utilization() -> None:
+    device = h200(processes=held({1: 9.0}))  # somebody else's
+    with Sampler(telemetry_of(device), None, interval_s=60) as sampler:
+        with metering(sampler, ON_A_GPU) as metered:
+            device.answers["processes"] = held({1: 9.0, 77: 2.0, 78: 3.0})
+            before = device.asked["processes"]
+            wait_until(lambda: device.asked["processes"] >= before + 2)  # without a new sample
+            device.answers["processes"] = held({1: 9.0, 77: 4.0})
+            before = device.asked["processes"]
+            wait_until(lambda: device.asked["processes"] >= before + 2)
+            found = metered(SCORED, {77, 78, 79})
+            failed = metered(TrialFailed(status="oom", message="too large"), {77})
+        asked = device.asked["processes"]
+        sampler.mark()
+        assert device.asked["processes"] == asked, "nobody watches any more"
+    assert isinstance(found, CommandOk)
+    assert (found.peak_gpu_mem_gib, found.peak_mem_gib) == (5.0, 0.5)
+    assert found.gpu_util_pct == 97
+    assert found.energy_wh == 0  # the fake's counter does not move
+    assert isinstance(failed, TrialFailed)
+    assert failed.peak_gpu_mem_gib == 4.0
+
+
+def test_in_a_container_a_commands_gpu_memory_is_the_rise_of_the_whole_gpu() -> None:
+    device = h200()
+    with (
+        Sampler(telemetry_of(device), None, interval_s=60) as sampler,
+        metering(sampler, ON_A_GPU) as metered,
+    ):
+        for used_gib in (60, 45):
+            device.answers["memory"] = SimpleNamespace(total=141 * GIB, used=used_gib * GIB)
+            before = device.asked["processes"]
+            wait_until(lambda before=before: device.asked["processes"] >= before + 2)
+        found = metered(SCORED, {77})
+    assert isinstance(found, CommandOk)
+    assert found.peak_gpu_mem_gib == 60 - 41
+
+
+def test_without_a_gpu_a_commands_result_stays_as_it_was() -> None:
+    silent = {name: not_supported() for name in ("energy", "power", "utilisation")}
+    for telemetry, spec in (
+        (NoTelemetry("no GPU"), ON_A_GPU),
+        (telemetry_of(h200(**silent)), command_spec(command=command())),
+    ):
+        with Sampler(telemetry, None) as sampler, metering(sampler, spec) as metered:
+            found = metered(SCORED, {77})
+        assert found.model_dump_json() == SCORED.model_dump_json()
 
 
 def test_a_file_that_cannot_be_opened_is_one_note(tmp_path: Path) -> None:

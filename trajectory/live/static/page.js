@@ -165,6 +165,11 @@ const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p
 const visible = (text) =>
   String(text).replace(INVISIBLE, (one) => `⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
+function peakMemory(result) {
+  if (result.peak_gpu_mem_gib != null) return `, ${result.peak_gpu_mem_gib.toFixed(2)} GiB of the GPU`;
+  return result.peak_mem_gib == null ? "" : `, ${result.peak_mem_gib.toFixed(2)} GiB`;
+}
+
 function element(tag, text, className) {
   const made = document.createElement(tag);
   if (text != null) made.textContent = visible(text);
@@ -644,7 +649,7 @@ async function open(row, iter, status) {
   add("reason", whole.proposal?.reason);
   add("verdict", whole.verdict.allowed ? "" : `${whole.verdict.rail}: ${whole.verdict.why}`);
   add("decision", whole.decision.explanation);
-  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "scored" ? one.result.score.toFixed(status.digits) : one.result.status === "ok" ? `${score(one.result.val_bpb, status)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
+  add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "scored" ? `${one.result.score.toFixed(status.digits)}${peakMemory(one.result)}` : one.result.status === "ok" ? `${score(one.result.val_bpb, status)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
   const code = Object.keys(whole.proposal?.changes ?? {}).some((knob) => knob.startsWith("code.")) ? await ask(`${place(selected)}/iterations/${iter}/code`) : {};
   Object.entries(code).forEach(([knob, diff]) => add(knob, diff));
   add("config", whole.config ? changesText(whole.config.values ?? whole.config) : "");

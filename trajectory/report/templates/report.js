@@ -180,9 +180,14 @@
       trial.status,
       trial.result,
       `${trial.wall_s} s`,
-      trial.peak_mem_gib === null ? "–" : `${trial.peak_mem_gib} GiB`,
+      peakMemory(trial),
     ]);
     return grid(["trial", "role", "seed", "status", "score, or why none", "time", "peak memory"], rows);
+  }
+
+  function peakMemory(trial) {
+    if (trial.peak_gpu_mem_gib !== null) return `${trial.peak_gpu_mem_gib} GiB of the GPU`;
+    return trial.peak_mem_gib === null ? "–" : `${trial.peak_mem_gib} GiB`;
   }
 
   function reply(one) {
