@@ -59,6 +59,12 @@ def _found(menu: ProxyMenu, executor: str) -> tuple[str, str]:
     return ("cuda" if probe.works else "cpu"), probe.said
 
 
+def chosen_device(menu: ProxyMenu, asked: str, console: Console) -> str:
+    """Return the device of a command that takes one by ``--device``, ``auto`` included; see
+    :func:`choose_device`."""
+    return choose_device(menu, {} if asked == AUTO else {"device": asked}, console)
+
+
 def device_telemetry(
     device: str, places: int = 1, *, here: bool = True, gpu: str | None = None
 ) -> Telemetry:

@@ -17,7 +17,7 @@ from autoresearch.values import (
 )
 from trainer.corpus import Corpus
 from trainer.envelope.points import TimedSettings
-from trainer.envelope.sweep import run_timed, timed_spec
+from trainer.envelope.sweep import Timed, run_timed, timed_spec
 from trainer.executors.base import Executor
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
@@ -29,6 +29,7 @@ from trainer.spec import (
     TrialOk,
     TrialSpec,
 )
+from trainer.telemetry import DeviceUse, MeanAndPeak, Sampler
 
 FIRST_LOSS_TOLERANCE = 0.1
 """Largest distance of a first loss from ln(vocabulary), as a fraction of it."""
@@ -41,8 +42,11 @@ class CompareSettings(TimedSettings):
     limits: Limits = Limits()
 
 
-class Contender(Frozen):
-    """Result of one backend. A failed trial has a status and a message, and no numbers."""
+class Contender(DeviceUse):
+    """Result of one backend. A failed trial has a status and a message, and no numbers.
+
+    The device's use is that of the counted steps.
+    """
 
     backend: str
     status: str
@@ -113,6 +117,8 @@ class Quantity:
     name: str
     value: Callable[[Contender], float | None]
     digits: int
+    is_ratio: bool = True
+    """Whether percentages of it mean something; not so for degrees."""
 
     def text(self, contender: Contender) -> str:
         """Return the value as printed; empty if there is none."""
@@ -120,9 +126,24 @@ class Quantity:
         return "" if value is None else f"{value:,.{self.digits}f}"
 
     def delta_pct(self, of: Contender, over: Contender) -> float | None:
-        """Return how many percent more ``of`` has; None if either has none."""
+        """Return how many percent more ``of`` has; None if either has none, or it is no ratio."""
         value, base = self.value(of), self.value(over)
-        return None if value is None or not base else 100 * (value / base - 1)
+        return None if value is None or not base or not self.is_ratio else 100 * (value / base - 1)
+
+
+def _of_use(
+    name: str, of: Callable[[Contender], MeanAndPeak | None], *, is_ratio: bool = True
+) -> tuple[Quantity, Quantity]:
+    """Return the lines of a quantity's mean and peak."""
+
+    def mean(one: Contender) -> float | None:
+        return None if (found := of(one)) is None else found.mean
+
+    def peak(one: Contender) -> float | None:
+        return None if (found := of(one)) is None else found.peak
+
+    means = Quantity(f"{name}, mean", mean, 0, is_ratio)
+    return means, Quantity(f"{name}, peak", peak, 0, is_ratio)
 
 
 QUANTITIES = (
@@ -133,6 +154,9 @@ QUANTITIES = (
     Quantity("peak reserved GiB", lambda one: one.peak_reserved_gib, 2),
     Quantity("first loss", lambda one: one.loss_first, 3),
     Quantity("last loss", lambda one: one.loss_last, 3),
+    *_of_use("GPU utilization %", lambda one: one.gpu_util_pct),
+    *_of_use("GPU power W", lambda one: one.power_w),
+    *_of_use("GPU temperature °C", lambda one: one.temperature_c, is_ratio=False),
 )
 
 
@@ -144,12 +168,14 @@ def compare_backends(
     executor: Executor,
     ceiling: Ceiling,
     *,
+    sampler: Sampler | None = None,
     on_start: Callable[[str], None] = lambda backend: None,
 ) -> Comparison:
     """Train with each backend in turn, in a directory of its own below ``directory``.
 
     A backend that cannot train this here is omitted with its reason.
 
+    :param sampler: of the device that the trials run on.
     :raises SpecError: if none can, or no trainer could run the settings.
     :raises SandboxError: if the trials cannot be confined.
     """
@@ -162,7 +188,8 @@ def compare_backends(
     for spec in specs:
         on_start(spec.backend)
         try:
-            contenders.append(_measure(settings, spec, directory, executor, flops, ceiling))
+            timed = run_timed(spec, directory, executor, settings.warmup, sampler)
+            contenders.append(_contender(spec, timed, flops, ceiling))
         except (SpecError, MachineryError) as error:
             left_out.append(LeftOut(backend=spec.backend, why=str(error)))
     if not contenders:
@@ -194,16 +221,8 @@ def _spec(
     )
 
 
-def _measure(
-    settings: CompareSettings,
-    spec: TrialSpec,
-    directory: Path,
-    executor: Executor,
-    flops: TrainingFlops,
-    ceiling: Ceiling,
-) -> Contender:
-    finished, step_s = run_timed(spec, directory, executor, settings.warmup)
-    result = finished.result
+def _contender(spec: TrialSpec, timed: Timed, flops: TrainingFlops, ceiling: Ceiling) -> Contender:
+    result, step_s = timed.finished.result, timed.step_s
     if isinstance(result, TrialFailed):
         return Contender(backend=spec.backend, status=result.status, message=result.message)
     assert isinstance(result, TrialOk)  # the spec names no command
@@ -221,4 +240,5 @@ def _measure(
         loss_last=result.train_loss_last,
         device_name=result.device,
         precision=result.precision,
+        **dict(timed.use),
     )

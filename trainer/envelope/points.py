@@ -14,6 +14,7 @@ from autoresearch.errors import EnvelopeError
 from autoresearch.files import writing
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from trainer.spec import Config, FailureStatus, make_config
+from trainer.telemetry import DeviceUse
 
 _Line = TypeVar("_Line", bound=Frozen)
 
@@ -74,8 +75,11 @@ class EnvelopeSettings(TimedSettings):
         return make_config({**self.base.model_dump(), **cell._asdict()})
 
 
-class EnvelopePoint(Frozen):
-    """One measured batch × sequence × precision. A failure has no speed, and a peak if known."""
+class EnvelopePoint(DeviceUse):
+    """One measured batch × sequence × precision. A failure has no speed, and a peak if known.
+
+    The device's use is that of the counted steps.
+    """
 
     batch_size: PositiveInt
     seq_len: PositiveInt

@@ -9,6 +9,7 @@ stops at the last point before the one that is predicted not to fit.
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -38,6 +39,7 @@ from trainer.spec import (
     TrialOk,
     TrialSpec,
 )
+from trainer.telemetry import DeviceUse, Sampler
 
 POINTS_FILE = "points.jsonl"
 
@@ -68,12 +70,14 @@ def sweep(
     *,
     reserve_gib: float = DEFAULT_RESERVE_GIB,
     memory: AnalyticMemory | None = None,
+    sampler: Sampler | None = None,
 ) -> tuple[EnvelopePoint, ...]:
     """Measure every cell of ``grid`` without a settled point in ``directory``.
 
     A failing trial is a point; an interruption loses only the running one.
 
     :param memory: if given, cells that it predicts not to fit are not run.
+    :param sampler: of the device that the trials run on.
 
     :return: all points of the directory, those of earlier sweeps with the same settings included.
     :raises EnvelopeError: if the directory's points cannot be extended.
@@ -95,7 +99,7 @@ def sweep(
         watcher(cell)
         why = None if memory is None else why_beyond(spec.gpt, memory, points.points)
         if why is None:
-            point = _measure(settings, cell, spec, directory, executor)
+            point = _measure(settings, cell, spec, directory, executor, sampler)
         else:
             point = _unmeasured(cell, "beyond", why, wall_s=0)
         points.append(point)
@@ -161,16 +165,42 @@ def timed_spec(
         raise SpecError(f"no trial can measure {others['trial_id']}: {explain(error)}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A trial whose steps were timed."""
+
+    finished: Finished
+    step_s: float | None
+    """Mean seconds of its counted steps; None if it failed."""
+    use: DeviceUse
+    """Use of the device during the counted steps; of a failure, nothing."""
+
+
 def run_timed(
-    spec: TrialSpec, directory: Path, executor: Executor, warmup: int
-) -> tuple[Finished, float | None]:
-    """Run a trial below ``directory``; return it, and the mean seconds of its counted steps."""
+    spec: TrialSpec,
+    directory: Path,
+    executor: Executor,
+    warmup: int,
+    sampler: Sampler | None = None,
+) -> Timed:
+    """Run a trial below ``directory`` whose first ``warmup`` steps are not counted."""
     trial_dir = directory / TRIALS_DIR / spec.trial_id
     shutil.rmtree(trial_dir, ignore_errors=True)  # of an earlier one that was interrupted or failed
     curve: list[CurvePoint] = []
-    finished = executor.run(spec, trial_dir, on_point=curve.append)
-    counted = isinstance(finished.result, TrialOk)
-    return finished, counted_step_s(curve, warmup) if counted else None
+    since_s = until_s = time.monotonic()
+
+    def arrived(point: CurvePoint) -> None:
+        nonlocal since_s, until_s
+        curve.append(point)
+        until_s = time.monotonic()
+        if point.step <= max(1, warmup):  # nobody outside sees where the first step begins
+            since_s = until_s
+
+    finished = executor.run(spec, trial_dir, on_point=arrived)
+    if not isinstance(finished.result, TrialOk):
+        return Timed(finished, None, DeviceUse())
+    use = DeviceUse() if sampler is None else sampler.use(since_s, until_s)
+    return Timed(finished, counted_step_s(curve, warmup), use)
 
 
 def _measure(
@@ -179,17 +209,19 @@ def _measure(
     spec: TrialSpec,
     directory: Path,
     executor: Executor,
+    sampler: Sampler | None,
 ) -> EnvelopePoint:
     began_s = time.monotonic()
     try:
-        finished, step_s = run_timed(spec, directory, executor, settings.warmup)
+        timed = run_timed(spec, directory, executor, settings.warmup, sampler)
     except SpecError as error:
         return _unmeasured(cell, "refused", str(error), wall_s=time.monotonic() - began_s)
-    result = finished.result
+    result, step_s = timed.finished.result, timed.step_s
     fields = cell._asdict() | {
         "status": result.status,
         "peak_mem_gib": result.peak_mem_gib,
-        "wall_s": finished.wall_s,
+        "wall_s": timed.finished.wall_s,
+        **dict(timed.use),
     }
     if isinstance(result, TrialOk) and step_s is not None:
         fields |= {

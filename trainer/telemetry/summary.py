@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.telemetry.sample import Sample
@@ -94,11 +95,11 @@ class MeanAndPeak(Frozen):
 
 
 class DeviceUse(Frozen):
-    """Use of the device in an interval; None for what it does not report."""
+    """Use of the device in an interval; what it does not report is None and omitted from JSON."""
 
-    gpu_util_pct: MeanAndPeak | None = None
-    power_w: MeanAndPeak | None = None
-    temperature_c: MeanAndPeak | None = None
+    gpu_util_pct: MeanAndPeak | None = Field(None, exclude_if=lambda value: value is None)
+    power_w: MeanAndPeak | None = Field(None, exclude_if=lambda value: value is None)
+    temperature_c: MeanAndPeak | None = Field(None, exclude_if=lambda value: value is None)
 
 
 class TelemetrySummary(Frozen):

@@ -13,8 +13,10 @@ from rich.text import Text
 from agent.commands.options import fill, takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import read_environment
-from agent.workbench.console import answer
+from agent.workbench.console import answer, say
+from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
 from autoresearch.files import replace_file, writing
+from autoresearch.layout import TELEMETRY_FILE
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from trainer.corpus.prepare import random_corpus, vocabulary_of
@@ -28,8 +30,11 @@ from trainer.executors.choice import choose_executor
 from trainer.machine.ceiling import measure_ceiling
 from trainer.machine.flops import FORMULA
 from trainer.spec import BackendName, Limits, gpt, make_config
+from trainer.telemetry import Sampler
 
 DEFAULT_WALL_S = 1800.0
+INTERVAL_S = 0.5
+"""Seconds between two samples of the device."""
 UNCOUNTED_STEPS = 10
 """First steps that are not counted; fewer if less than twice as many are trained."""
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
@@ -49,7 +54,7 @@ class Asked(Frozen):
     compile: Annotated[bool, AsOption("--compile")] = Field(
         False, description="Compile the torch backend's blocks."
     )
-    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    device: str = Field(AUTO, description="cpu, cuda or cuda:N; auto: CUDA if it works.")
 
 
 @takes(Asked)
@@ -65,7 +70,8 @@ def compare(
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
-    settings = _settings(chosen, asked)
+    device = chosen_device(chosen, asked.device, console)
+    settings = _settings(chosen, asked.model_copy(update={"device": device}))
     names = [word.strip() for word in asked.backends.split(",")]
     for name in names:
         if name not in BACKENDS:
@@ -129,7 +135,11 @@ def _measured(
     corpus = random_corpus(
         directory / "corpus", vocab_size=vocab_size, longest_seq_len=config.seq_len
     )
+    telemetry = device_telemetry(device)
+    if device != "cpu":
+        say(console, f"telemetry {telemetry.description}")
     with (
+        Sampler(telemetry, directory / TELEMETRY_FILE, interval_s=INTERVAL_S) as sampler,
         choose_executor(allow_unsandboxed=True) as executor,
         console.status("") as line,
     ):
@@ -140,6 +150,7 @@ def _measured(
             directory,
             executor,
             ceiling,
+            sampler=sampler,
             on_start=lambda backend: line.update(f"measuring {backend}"),
         )
 

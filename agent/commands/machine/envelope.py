@@ -18,7 +18,10 @@ from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer, say
+from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
 from autoresearch import screen
+from autoresearch.files import writing
+from autoresearch.layout import TELEMETRY_FILE
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from trainer.corpus.prepare import vocabulary_of
@@ -27,8 +30,11 @@ from trainer.envelope.sweep import cells, sweep
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
 from trainer.spec import gpt
+from trainer.telemetry import MeanAndPeak, Sampler
 
 DEFAULT_WALL_S = 1800.0
+INTERVAL_S = 0.5
+"""Seconds between two samples of the device."""
 
 
 class Asked(Frozen):
@@ -44,7 +50,7 @@ class Asked(Frozen):
     precision: str | None = Field(None, description="fp32, bf16, fp8. Default: the menu's.")
     steps: PositiveInt = Field(30, description="Steps of a point.")
     warmup: NonNegativeInt = Field(5, description="First steps that are not counted.")
-    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    device: str = Field(AUTO, description="cpu, cuda or cuda:N; auto: CUDA if it works.")
     backend: str = Field("torch", description="Library that builds the model: torch or megatron.")
     compile: Annotated[bool, AsOption("--compile")] = Field(
         False, description="Compile torch's blocks, as campaigns with --compile do."
@@ -72,7 +78,8 @@ def envelope(
         [*map(int, _listed(asked.seq, "--seq"))] or _domain(chosen, "seq_len"),
         _listed(asked.precision, "--precision", PRECISIONS) or _domain(chosen, "precision"),
     )
-    settings = _settings(chosen, asked)
+    device = chosen_device(chosen, asked.device, console)
+    settings = _settings(chosen, asked.model_copy(update={"device": device}))
     reserve_gib = read_environment().memory_reserve_gib
     limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
     found = Grid.of(_measured(settings, grid, directory, limit, console))
@@ -152,9 +159,15 @@ def _measured(
         compile=settings.compile,
     )
     screen.outlive()
+    telemetry = device_telemetry(settings.device)
+    if settings.device != "cpu":
+        say(console, f"telemetry {telemetry.description}")
+    with writing(directory, instead="choose another folder with --out"):
+        directory.mkdir(parents=True, exist_ok=True)
     try:
         with (
             StopRequest().listening(),
+            Sampler(telemetry, directory / TELEMETRY_FILE, interval_s=INTERVAL_S) as sampler,
             choose_executor(allow_unsandboxed=True) as executor,
             console.status("") as status,
         ):
@@ -166,6 +179,7 @@ def _measured(
                 partial(_report, console, status),
                 reserve_gib=read_environment().memory_reserve_gib,
                 memory=memory if limit.is_shared else None,
+                sampler=sampler,
             )
     except KeyboardInterrupt:
         console.print(f"stopped; the same command resumes in {directory}", highlight=False)
@@ -196,8 +210,13 @@ def _lines(grid: Grid, limit: DeviceLimit) -> Iterator[RenderableType]:
         ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
         ("step ms", lambda point: f"{point.step_ms:,.1f}"),
         ("peak GiB", lambda point: f"{point.peak_mem_gib:.2f}"),
+        ("GPU utilization %, mean (peak)", lambda point: _mean_and_peak(point.gpu_util_pct)),
+        ("GPU power W, mean (peak)", lambda point: _mean_and_peak(point.power_w)),
+        ("GPU temperature °C, mean (peak)", lambda point: _mean_and_peak(point.temperature_c)),
     )
     for title, text in quantities:
+        if not any(text(point) for point in grid.points.values() if point.status == "ok"):
+            continue
         yield Text(f"\n{title}", style="bold")
         gains = grid.pairs() if title == "tokens/s" else []
         tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
@@ -205,6 +224,10 @@ def _lines(grid: Grid, limit: DeviceLimit) -> Iterator[RenderableType]:
     yield f"\nlargest batch measured within {limit.gib:.1f} GiB ({limit.source})"
     for precision, seq_len, batch in grid.largest_batches():
         yield f"{precision:<5} seq {seq_len}: {'none' if batch is None else batch}"
+
+
+def _mean_and_peak(quantity: MeanAndPeak | None) -> str:
+    return "" if quantity is None else f"{quantity.mean:.0f} ({quantity.peak:.0f})"
 
 
 def _table(

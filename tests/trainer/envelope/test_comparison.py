@@ -9,6 +9,7 @@ import pytest
 from autoresearch.errors import MachineryError, SandboxError, SpecError
 from tests.support.configs import config
 from tests.support.executors import SteppingExecutor
+from tests.support.nvml import FakeNvml, h200
 from trainer.corpus import Corpus
 from trainer.corpus.prepare import random_corpus
 from trainer.envelope.comparison import (
@@ -21,6 +22,7 @@ from trainer.envelope.comparison import (
 from trainer.machine.ceiling import Ceiling, Product
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import BackendName, TrialFailed
+from trainer.telemetry import Sampler, choose_telemetry
 
 VOCAB = 300
 EVEN = math.log(VOCAB)
@@ -38,9 +40,10 @@ def corpus(tmp_path: Path) -> Corpus:
 def compared(
     corpus: Corpus, machine: SteppingExecutor, *backends: BackendName, **changes: Any
 ) -> Comparison:
+    sampler = changes.pop("sampler", None)
     settings = CompareSettings(config=TINY, device="cpu", steps=30, warmup=10, **changes)
     folder = corpus.directory.parent
-    return compare_backends(settings, backends, corpus, folder, machine, CEILING)
+    return compare_backends(settings, backends, corpus, folder, machine, CEILING, sampler=sampler)
 
 
 def quantity(name: str) -> Quantity:
@@ -66,6 +69,25 @@ def test_both_train_the_same_and_only_the_backend_differs(corpus: Corpus) -> Non
     assert torch.utilisation_pct == pytest.approx(100 * flops * 3200 / 2e9)
     assert (found.base.backend, [one.backend for one in found.others]) == ("torch", ["megatron"])
     assert found.defects() == ()
+
+
+def test_the_table_has_the_devices_use(corpus: Corpus) -> None:
+    telemetry = choose_telemetry("cuda", nvml=FakeNvml(h200()))
+    with Sampler(telemetry, None) as sampler:
+        sampler.mark()
+        found = compared(corpus, SteppingExecutor(), "torch", "megatron", sampler=sampler)
+    (torch, megatron) = found.contenders
+    values = {one.name: one.value(torch) for one in QUANTITIES if one.name.startswith("GPU")}
+    assert values == {
+        "GPU utilization %, mean": 97,
+        "GPU utilization %, peak": 97,
+        "GPU power W, mean": pytest.approx(612.345),
+        "GPU power W, peak": pytest.approx(612.345),
+        "GPU temperature °C, mean": 61,
+        "GPU temperature °C, peak": 61,
+    }
+    assert quantity("GPU power W, mean").delta_pct(megatron, torch) == 0
+    assert quantity("GPU temperature °C, mean").delta_pct(megatron, torch) is None
 
 
 @pytest.mark.parametrize(

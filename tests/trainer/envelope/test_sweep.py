@@ -10,6 +10,7 @@ import pytest
 from autoresearch.errors import MachineryError, SpecError
 from tests.support.envelopes import GB10_VOCAB, failed, gb10_base, settings
 from tests.support.executors import SteppingExecutor
+from tests.support.nvml import FakeNvml, h200, not_supported
 from tests.support.texts import corpus_texts
 from trainer.corpus import open_corpus
 from trainer.corpus.prepare import random_corpus, vocabulary_of
@@ -19,6 +20,7 @@ from trainer.envelope.sweep import POINTS_FILE, cells, sweep, why_beyond
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import BackendName, CurvePoint, TrialFailed
+from trainer.telemetry import MeanAndPeak, Sampler, choose_telemetry
 
 
 class Watched:
@@ -56,6 +58,24 @@ def test_a_failure_is_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:
     assert points[2].message == "no such precision here"
     assert watched.cells == list(grid)
     assert watched.points == list(points)
+
+
+def test_a_point_has_the_devices_use_of_its_counted_steps(tmp_path: Path) -> None:
+    telemetry = choose_telemetry("cuda", nvml=FakeNvml(h200(temperature=not_supported())))
+    oom = TrialFailed(status="oom", message="no memory left", peak_mem_gib=3.0)
+    grid = cells([2, 4], [16], ["fp32"])
+    with Sampler(telemetry, None) as sampler:
+        sampler.mark()
+        measured, failed = sweep(
+            settings(), grid, tmp_path, SteppingExecutor({4: oom}), Watched(), sampler=sampler
+        )
+    assert measured.gpu_util_pct == MeanAndPeak(mean=97, peak=97)
+    assert measured.power_w == MeanAndPeak(mean=612.345, peak=612.345)
+    assert measured.temperature_c is None
+    assert (failed.gpu_util_pct, failed.power_w) == (None, None)
+    (_, line, _) = (tmp_path / POINTS_FILE).read_text().splitlines()
+    assert EnvelopePoint.model_validate_json(line) == measured
+    assert "temperature_c" not in json.loads(line)
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:

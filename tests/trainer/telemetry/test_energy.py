@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.telemetry.sample import Sample, TelemetryFile
-from trainer.telemetry.summary import MeanAndPeak, summarize, watt_hours
+from trainer.telemetry.summary import DeviceUse, MeanAndPeak, summarize, use_between, watt_hours
 
 J = 1 / 3600
 """One joule in watt-hours."""
@@ -259,3 +259,27 @@ def test_a_line_without_room_is_an_error_and_leaves_nothing(path: Path, room_byt
     assert (ended.returncode, ended.stderr.strip()) == (1, "OSError")
     assert path.stat().st_size == room
     assert TelemetryFile(path).sessions == [[BARE]]
+
+
+USED = [sample(at_s, gpu_util_pct=pct) for at_s, pct in ((0, 0), (2, 80), (4, 100), (6, 20))]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "mean", "peak"),
+    [
+        (0, 6, (40 * 2 + 90 * 2 + 60 * 2) / 6, 100),
+        (1.5, 4, 90, 100),
+        (1.5, 2.5, 80, 80),
+        (2.5, 3.5, 90, 100),  # between two samples: both
+        (6.5, 7, 20, 20),
+        (-2, -1, 0, 0),
+    ],
+)
+def test_the_use_of_an_interval_is_that_of_its_samples(
+    since: float, until: float, mean: float, peak: float
+) -> None:
+    use = use_between(USED, since, until)
+    assert use.gpu_util_pct is not None
+    assert (use.gpu_util_pct.mean, use.gpu_util_pct.peak) == (pytest.approx(mean), peak)
+    assert use.power_w is None
+    assert use_between([], since, until) == DeviceUse()

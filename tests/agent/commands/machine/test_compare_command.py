@@ -10,8 +10,10 @@ from agent.commands.machine.compare import compare
 from autoresearch.errors import MachineryError, SpecError
 from tests.support.campaigns import MENU
 from trainer.envelope.comparison import Comparison
+from trainer.machine import cuda_driver
 
 Run = Callable[..., Result]
+needs_no_driver = pytest.mark.skipif(cuda_driver.is_installed(), reason="a driver is installed")
 
 
 @pytest.fixture
@@ -47,6 +49,13 @@ def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
         (tmp_path / "runs" / "compare-toy" / "comparison.json").read_bytes()
     )
     assert kept.contenders[0].step_ms == torch["step_ms"]
+
+
+@needs_no_driver
+def test_a_menu_made_for_a_gpu_is_not_compared_on_the_cpu_instead(tmp_path: Path, run: Run) -> None:
+    menu = tmp_path / "toy.toml"
+    menu.write_text(menu.read_text().replace("[campaign]", '[campaign]\ndevice = "cuda"'))
+    assert isinstance(run("--device=auto").exception, MachineryError)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from typer.testing import CliRunner, Result
 from agent.commands.machine.envelope import envelope
 from autoresearch.errors import EnvelopeError, SettingsError, SpecError
 from tests.support.campaigns import MENU, write_text_corpus
+from trainer.machine import cuda_driver
 
 Run = Callable[..., Result]
+needs_no_driver = pytest.mark.skipif(cuda_driver.is_installed(), reason="a driver is installed")
 
 
 @pytest.fixture
@@ -66,6 +68,24 @@ def test_a_sweep_measures_and_resumes(tmp_path: Path, run: Run) -> None:
     other = run("--batch=2", "--seq=16", "--precision=fp32", "--steps=5", "--warmup=1")
     assert isinstance(other.exception, EnvelopeError)
     assert "steps" in str(other.exception)
+
+
+@needs_no_driver
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [(), ("--device=auto",)])
+def test_the_device_is_chosen_as_the_loop_chooses_it(
+    toy: Path, run: Run, asked: tuple[str, ...]
+) -> None:
+    """A menu made for a GPU that is not there is not measured on the CPU instead."""
+    grid = ("--batch=2", "--seq=16", "--precision=fp32")
+    text = toy.read_text()
+    toy.write_text(text.replace("[campaign]", '[campaign]\ndevice = "cuda"'))
+    assert isinstance(run(*grid, *asked).exception, SpecError)
+    toy.write_text(text.replace("[campaign]", '[campaign]\ndevice = "cpu"'))
+    found = report(run(*grid, *asked, "--steps=4", "--warmup=1", "--json"))
+    assert found["settings"]["device"] == "cpu"
+    assert [point["status"] for point in found["points"]] == ["ok"]
+    assert "gpu_util_pct" not in found["points"][0]
 
 
 @pytest.mark.parametrize(
