@@ -9,7 +9,8 @@ cannot run, or no longer fit into the time, are listed with their reasons.
 It needs torch with CUDA and the packages in :data:`NEEDED`, but not the agent. ``--rehearse`` runs
 all of its code with a tiny shape on the CPU. ``--loop`` instead runs ten iterations of
 ``autoresearch loop`` with the menu, and keeps its rows and telemetry; that needs the whole product
-installed.
+installed. ``--own`` instead runs user's scripts, started in ten ways, through the installed
+commands (:mod:`bench.gpu_own`).
 """
 
 import argparse
@@ -47,7 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.gpu_loop import run_loop
 
         return run_loop(options.out, options.device, rehearse=options.rehearse)
+    if options.own:
+        from bench.gpu_own import run_own
 
+        return run_own(options.out, options.device, options.seconds, rehearse=options.rehearse)
+    return _measure(options)
+
+
+def _measure(options: argparse.Namespace) -> int:
     from autoresearch.errors import AutoresearchError
     from bench.gpu_session import Session, cpu_plan, gpu_plan
 
@@ -67,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU")
     parser.add_argument("--loop", action="store_true", help="ten iterations of the loop instead")
+    parser.add_argument("--own", action="store_true", help="user's scripts instead")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help="stop starting laps after")
     parser.add_argument("--write", action="store_true", help="append to bench/RESULTS.md")

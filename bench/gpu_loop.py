@@ -20,7 +20,7 @@ def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
 
     If ``out`` holds a campaign already, the loop resumes it.
     """
-    why = _agent_lacks()
+    why = agent_lacks()
     if why:
         sys.stderr.write(
             f"error: --loop needs the whole product: {why}; pip install autoresearch\n"
@@ -38,7 +38,7 @@ def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
     return code
 
 
-def _agent_lacks() -> str | None:
+def agent_lacks() -> str | None:
     """Return the last line of the error that keeps the agent from starting here, if any."""
     command = [sys.executable, "-c", "import agent.cli"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
