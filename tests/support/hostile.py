@@ -52,7 +52,9 @@ def refused(loot: Any) -> bool:
     return isinstance(loot, dict) and loot.get("errno") in {errno.EACCES, errno.EPERM}
 
 
-def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed | None:
+def run(
+    spec: TrialSpec, trial_dir: Path, *, born: float, **how: Any
+) -> Measured | TrialFailed | None:
     """Run the trial. The attack reports its result.
 
     A spec that names a command runs it: the script then makes the attack.
@@ -60,7 +62,7 @@ def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFai
     if spec.command is not None:
         from trainer.command.child import run_command
 
-        return run_command(spec, trial_dir, born=born)
+        return run_command(spec, trial_dir, born=born, **how)
     strike(trial_dir)
     return None
 

@@ -1,16 +1,16 @@
 """Run a command in a trial's process: start it, read it, and report a result.
 
-The process is confined before it starts anything, so the command is too. Like the built-in
-trainer's it writes curve.jsonl in the trial's directory. The command's own working directory is
-among the trial's temporary files (:mod:`trainer.command.workspace`) and is removed with them.
+The command runs in a process that is confined before it begins, and this one is confined as soon as
+that is started. Like the built-in trainer's it writes curve.jsonl in the trial's directory. The
+command's own working directory is among the trial's temporary files
+(:mod:`trainer.command.workspace`) and is removed with them.
 """
 
 import os
-import resource
 import select
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import TextIO
@@ -23,7 +23,7 @@ from trainer.command.out_of_memory import shortage
 from trainer.command.output import Printed, scores_in, taken
 from trainer.command.raised import OwnFiles
 from trainer.command.reason import Reason
-from trainer.command.starting import Forked, Program
+from trainer.command.starting import Call, Started
 from trainer.command.workspace import work_dir
 from trainer.machine.environment import as_it_is
 from trainer.spec import (
@@ -43,16 +43,20 @@ _POLL_S = 0.05
 _CHUNK_BYTES = 1 << 16
 _ANY_NUMBER = "([-+0-9.eE]+)"
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled"}  # W&B fails without a key
-_STARTUP = str(Path(__file__).with_name("startup"))
 _LEFT_CHUNKS = 64
 """Most chunks to read after its end: 4 MiB, more than a pipe holds."""
 
 
+Start = Callable[[Call, int], Started]
+"""Starts a command whose output goes to a descriptor."""
+
+
 def run_command(
-    spec: TrialSpec, trial_dir: Path, *, born: float, work: str | None = None
+    spec: TrialSpec, trial_dir: Path, *, born: float, start: Start, work: str | None = None
 ) -> Measured | TrialFailed:
     """Run the trial and return its result.
 
+    :param start: starts the command, confined.
     :param work: working directory of a check, which runs after the training; None: of the trial.
 
     :raises AutoresearchError: if the command cannot be started or asks for an unknown value; then
@@ -60,7 +64,8 @@ def run_command(
     """
     if spec.command is None:
         raise SpecError("a trial of the built-in trainer was sent to the one for commands")
-    run = _Run(spec, spec.command, trial_dir, born, None if work is None else Path(work))
+    place = None if work is None else Path(work)
+    run = _Run(spec, spec.command, trial_dir, born, start, place)
     try:
         return run.result()
     except OSError as error:
@@ -77,12 +82,19 @@ class _Run:
     """One command, from its start to its end."""
 
     def __init__(
-        self, spec: TrialSpec, command: Command, trial_dir: Path, born: float, work: Path | None
+        self,
+        spec: TrialSpec,
+        command: Command,
+        trial_dir: Path,
+        born: float,
+        start: Start,
+        work: Path | None,
     ) -> None:
         self._spec = spec
         self._command = command
         self._trial_dir = trial_dir
         self._born = born
+        self._start = start
         self._out = work_dir(trial_dir, command)
         self._work = work or self._out
         self._printed = Printed(command)
@@ -103,7 +115,7 @@ class _Run:
             place_script(self._command, filling, self._work)
         setup_s = max(0.0, time.monotonic() - self._born)
         began = time.monotonic()
-        code = self._attended(filling, began)
+        code, peak_bytes = self._attended(filling, began)
         train_s = time.monotonic() - began
         if self._pruner.why:
             return self.failed("pruned", self._pruner.why)
@@ -119,26 +131,25 @@ class _Run:
         score = self._score() if self._command.check is None else 0.0
         if isinstance(score, TrialFailed):
             return score
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         return CommandOk(
             score=score,
             direction=self._command.measure.direction,
             steps=self._last_step,
             train_s=train_s,
             setup_s=setup_s,
-            peak_mem_gib=peak / 2**20,
+            peak_mem_gib=peak_bytes / 2**30,
         )
 
     # --- while it runs --------------------------------------------------------------------------
 
-    def _attended(self, filling: Filled, began: float) -> int:
-        """Read all output until the command has ended, and return its exit code."""
-        with (self._trial_dir / CURVE_FILE).open("a", encoding="utf-8") as curve:
-            ours, theirs = os.pipe()
-            started = self._start(filling, theirs)
-            self.has_begun = True
-            os.close(theirs)
-            try:
+    def _attended(self, filling: Filled, began: float) -> tuple[int, int]:
+        """Read all output until the command has ended; return its exit code and peak bytes."""
+        ours, theirs = os.pipe()
+        started = self._start(self._call(filling), theirs)
+        self.has_begun = True
+        os.close(theirs)
+        try:
+            with (self._trial_dir / CURVE_FILE).open("a", encoding="utf-8") as curve:
                 for data in _until_end(ours, started):
                     write_all(1, data)  # standard output is trainer.log
                     for point in self._printed.feed(data):
@@ -147,25 +158,24 @@ class _Run:
                         break
                 for point in self._printed.rest():
                     self._take(point, curve, began)
-            finally:
-                os.close(ours)
-                if started.ended() is None:
-                    started.end()
-        return started.ended() or 0
+        finally:
+            os.close(ours)
+            if started.ended() is None:
+                started.end()
+        return started.ended() or 0, started.peak_bytes
 
-    def _start(self, filling: Filled, output: int) -> Program | Forked:
+    def _call(self, filling: Filled) -> Call:
         command = self._command
         env = as_it_is() | _DEFAULTS | filling.env
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (_STARTUP, env.get("PYTHONPATH"))))
         if self._spec.threads is not None:
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
                 env.setdefault(name, str(self._spec.threads))
         if command.main is None:
-            return Program(filling.argv, env, self._work, output)
+            return Call(filling.argv, env, self._work)
         script = self._work / filling.argv[1]
         if command.edited is None:  # like a program's, a script's folder is its real location
             script = script.resolve()
-        return Forked(script, command.main, filling.argv[1:], env, self._work, output)
+        return Call(filling.argv, env, self._work, command.main, script)
 
     def _take(self, found: tuple[int, float], curve: TextIO, began: float) -> None:
         step, loss = found
@@ -213,7 +223,7 @@ class _Run:
         return self.failed("no_score", f"it ended without a score: {where}", lines=True)
 
 
-def _until_end(descriptor: int, started: Program | Forked) -> Iterator[bytes]:
+def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:
     """Yield output until the command has ended. A process that it left behind may write on, and is
     not awaited."""
     left = _LEFT_CHUNKS

@@ -1,8 +1,8 @@
-"""Start a command's process: a new program, or a script in a fork of this process.
+"""Turn a process into a command: it becomes a new program, or calls a function of a script.
 
 A new Python that imports torch takes a second or two. If the script has a function to call and the
-fork server has loaded its imports, a fork of this process is as fresh and costs milliseconds. Both
-are confined already when they begin.
+fork server has loaded its imports, a fork is as fresh and costs milliseconds. The process is
+confined already when it begins (:mod:`trainer.isolation.command_process`).
 """
 
 import atexit
@@ -11,128 +11,101 @@ import importlib.util
 import os
 import runpy
 import signal
-import subprocess
 import sys
+import tempfile
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn, Protocol
 
 from autoresearch.errors import MachineryError
 from trainer.machine.environment import become
 
-_GRACE_S = 1.0
+STARTUP = str(Path(__file__).with_name("startup"))
+"""First on a command's PYTHONPATH where its processes cannot open sockets for each other."""
 _OURS = ("agent", "autoresearch", "funnel", "trainer", "trajectory")
 """Packages loaded in this process whose names a script's modules may share."""
 
 
-class Program:
-    """A new program."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What to run, with everything filled in."""
 
-    def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], work: Path, output: int
-    ) -> None:
-        """Start the program.
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    work: Path
+    function: str | None = None
+    """Function of the script ``argv[1]`` to call in this process; None: become ``argv[0]``."""
+    script: Path | None = None
+    """Where the script is read, if it has a function to call."""
 
-        :param output: a descriptor that takes all output.
-        :raises MachineryError: if there is no such program, which is not a config's fault.
-        """
-        try:
-            self._process = subprocess.Popen(
-                list(argv), env=dict(env), cwd=work, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output,
-            )  # fmt: skip
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise MachineryError(
-                f"the command {argv[0]} cannot be started ({why}); a program outside the system, "
-                "this Python and the script's directory must be named under [trainer] reads"
-            ) from error
+
+class Started(Protocol):
+    """A command that has been started."""
+
+    peak_bytes: int
+    """Peak resident memory of the largest of its processes; 0 while it runs."""
 
     def ended(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
-        return self._process.poll()
+        """Return the exit code, negative for a signal; None while it runs.
+
+        :raises AutoresearchError: if it could not be started.
+        """
 
     def end(self) -> None:
         """End it: ask first, kill after a second."""
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE_S)
-        self._process.kill()
-        self._process.wait()
+
+
+def carry_out(call: Call, output: int) -> NoReturn:
+    """Become the command; both outputs go to the descriptor ``output``.
+
+    :raises MachineryError: if there is no such program, which is not a config's fault.
+    """
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.chdir(call.work)
+    if call.function is not None and call.script is not None:
+        _call_and_exit(call, call.script, call.function)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(call.argv[0], list(call.argv), dict(call.env))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise MachineryError(
+            f"the command {call.argv[0]} cannot be started ({why}); a program outside the system, "
+            "this Python and the script's directory must be named under [trainer] reads"
+        ) from error
+
+
+def _call_and_exit(call: Call, script: Path, function: str) -> NoReturn:
+    code = 1
+    try:
+        become(call.env)
+        tempfile.tempdir = None  # ask the variable again
+        sys.argv = list(call.argv[1:])
+        code = _called(script, function, call.env.get("OMP_NUM_THREADS", ""))
+    except BaseException:  # noqa: BLE001 (the edge of a process)
+        traceback.print_exc()
+    finally:
+        # As at the end of a program: wait for threads, call exit handlers and flush.
+        for step in (
+            threading._shutdown,  # type: ignore[attr-defined]  # as multiprocessing does
+            atexit._run_exitfuncs,
+            sys.stdout.flush,
+            sys.stderr.flush,
+        ):
+            with contextlib.suppress(Exception):
+                step()
+        os._exit(code)
 
 
 _hidden: list[object] = []
 """Keeps hidden modules and finalizers alive: destroying them would write to all their memory."""
-
-
-class Forked:
-    """A function of a script, in a fork of this process."""
-
-    def __init__(
-        self,
-        script: Path,
-        function: str,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        work: Path,
-        output: int,
-    ) -> None:
-        """Fork and call the function.
-
-        :param argv: contents of ``sys.argv``, the script first.
-        """
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._code: int | None = None
-        self._pid = os.fork()
-        if self._pid == 0:
-            code = 1
-            try:
-                os.dup2(output, 1)
-                os.dup2(output, 2)
-                os.chdir(work)
-                become(env)
-                sys.argv = list(argv)
-                code = _called(script, function, env.get("OMP_NUM_THREADS", ""))
-            except BaseException:  # noqa: BLE001 (the edge of a process)
-                traceback.print_exc()
-            finally:
-                # As at the end of a program: wait for threads, call exit handlers and flush.
-                for step in (
-                    threading._shutdown,  # type: ignore[attr-defined]  # as multiprocessing does
-                    atexit._run_exitfuncs,
-                    sys.stdout.flush,
-                    sys.stderr.flush,
-                ):
-                    with contextlib.suppress(Exception):
-                        step()
-                os._exit(code)
-
-    def ended(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
-        if self._code is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                self._code = os.waitstatus_to_exitcode(status)
-        return self._code
-
-    def end(self) -> None:
-        """End it: ask first, kill after a second."""
-        give_up_at = time.monotonic() + _GRACE_S
-        self._signal(signal.SIGTERM)
-        while self.ended() is None and time.monotonic() < give_up_at:
-            time.sleep(0.01)
-        self._signal(signal.SIGKILL)
-        while self.ended() is None:
-            time.sleep(0.001)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.ended() is None:
-            os.kill(self._pid, number)
 
 
 def _called(script: Path, function: str, threads: str) -> int:
@@ -140,7 +113,8 @@ def _called(script: Path, function: str, threads: str) -> int:
 
     The name ``__main__`` stands for the whole script, run as Python runs a program.
     """
-    from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
+    if STARTUP in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
 
     # The server's finalizers are not this process's to run: torch's alone write 35 MB.
     _hidden.append(weakref.finalize._registry)  # type: ignore[attr-defined]

@@ -73,8 +73,10 @@ class Reach:
     """Paths that the menu declares."""
     closed: frozenset[str]
     """Its parts that are closed, each with everything in it."""
+    names: tuple[Path, ...] = ()
+    """Paths as the menu and the script's links write them."""
     shared_memory: Path | None = None
-    """Place for this trial's own semaphores and shared memory."""
+    """The machine's place for semaphores and shared memory, where a menu declares it."""
 
     @classmethod
     def of(cls, command: Command, trial_dir: Path) -> Reach:
@@ -122,7 +124,9 @@ class Reach:
             return leads_in or any(target.is_relative_to(path) for path in declared)
 
         entries = tuple(path for name in top if is_open(path := directory / name))
-        return cls(directory, entries, granted, programs, declared, closed)
+        said = *command.argv, command.directory, *command.reads, *command.programs
+        names = *map(Path, filter(os.path.isabs, said)), *entries
+        return cls(directory, entries, granted, programs, declared, closed, names)
 
 
 def furnish(reach: Reach, work: Path) -> None:

@@ -55,7 +55,7 @@ class ForkServer:
         self._channel = channel
         self._settings = settings
         self._run = run
-        layers = Layers(settings.landlock_abi, settings.seccomp)
+        layers = Layers(settings.landlock_abi, settings.seccomp, settings.world)
         self._sandbox = Sandbox.prepare(layers, Path(settings.root))
         self._prepared: set[str] = set()
         self._trial: int | None = None

@@ -61,6 +61,7 @@ class ForkServerClient:
             entry=entry,
             landlock_abi=layers.landlock_abi,
             seccomp=layers.seccomp,
+            world=layers.world,
             root=str(root),
             cores=tuple(cores),
         )

@@ -34,6 +34,7 @@ class ServerSettings(Frozen):
     """``module:function`` that a trial runs."""
     landlock_abi: int
     seccomp: bool
+    world: bool
     root: str = "/"
     """Root of the GPU driver's files."""
     cores: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
-from trainer.isolation.kernel import shared_memory
+from trainer.isolation.kernel import shared_memory, world
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
 from trainer.isolation.messages import Driver, Ended, Said, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
@@ -29,7 +29,6 @@ from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physics.units")
 """Modules that a process's first compilation, and in part its first optimizer, imports in some
 seconds, which the fork server spends once."""
-_OWN_MOUNTS = "trainer.isolation.kernel.shared_memory:can_mount"
 _COMPILER_KEYS = "trainer.backends.compilation:compute_keys"
 _POLL_S = 0.1
 _GRACE_S = 1.0
@@ -219,15 +218,19 @@ class Supervised:
     def _weigh(self) -> int:
         limit_gib = self._spec.limits.memory_gib
         limit = None if limit_gib is None else limit_gib * _GIB
-        weighed = self._usage.weigh(limit, on_gpu=self._spec.device.startswith("cuda"))
+        # Elsewhere the sandbox refuses the memory that no process shows.
+        count_unmapped = self._spec.device.startswith("cuda") or self._spec.command is not None
+        weighed = self._usage.weigh(limit, count_unmapped=count_unmapped)
         # The kernel's count includes memory that no process shows; the sum over processes includes
         # what was the server's before the fork, and so is the same with and without a cgroup.
         if self._group is not None:
             return max(weighed, self._group.held_bytes)
         if self._spec.command is None:
             return weighed
-        room = float("inf") if limit is None else limit - weighed
-        return weighed + shared_memory.held_bytes(self._trial, self._server.pid, self._shared, room)
+        if self._shared is not None:
+            room = float("inf") if limit is None else limit - weighed
+            weighed += shared_memory.added_bytes(self._server.pid, self._shared, room)
+        return weighed + world.held_bytes(self._usage.pids)
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():
@@ -264,6 +267,6 @@ def _imports(spec: TrialSpec) -> tuple[str, ...]:
     if spec.command is not None:
         named = spec.command.preload
         uses_torch = any(name.split(".")[0] == "torch" for name in named)
-        return (*named, *(_COMPILER_MODULES if uses_torch else ()), _OWN_MOUNTS)
+        return (*named, *(_COMPILER_MODULES if uses_torch else ()))
     modules = _COMPILER_MODULES if spec.compile else ()
     return (*modules, _COMPILER_KEYS) if spec.makes_code else ()

@@ -22,14 +22,16 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
-from trainer.command.starting import exit_code
+from trainer.command.starting import Call, Started, exit_code
 from trainer.command.workspace import Reach, furnish, work_below, work_dir
-from trainer.isolation.kernel import cgroup, shared_memory
+from trainer.isolation.command_process import CommandProcess
+from trainer.isolation.kernel import cgroup, world
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import Driver, DriverEar, DriverLine, Said, Start
 from trainer.isolation.outcome import TrialError
@@ -73,7 +75,7 @@ def live(
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
-        reach = _reach(spec, trial_dir)
+        reach = _reach(spec, trial_dir, has_world=sandbox.layers.world)
         return run_trial(Trial(spec, trial_dir, reach, run, line, born, sandbox))
     except AutoresearchError as error:
         line.send(_refusal(error))
@@ -97,15 +99,14 @@ def _refusal(error: AutoresearchError) -> Said:
     return Said(text=TrialError.of(error).model_dump_json(), is_error=True)
 
 
-def _reach(spec: TrialSpec, trial_dir: Path) -> Reach | None:
+def _reach(spec: TrialSpec, trial_dir: Path, *, has_world: bool) -> Reach | None:
     """Furnish a command's directory and return what it may read; None for the built-in trainer."""
     if spec.command is None:
         return None
     reach = Reach.of(spec.command, trial_dir)
     furnish(reach, work_dir(trial_dir, spec.command))
-    has_own = shared_memory.mount_own(spec.limits.memory_gib)
-    if has_own or spec.command.shared_memory:
-        return replace(reach, shared_memory=shared_memory.SHARED_MEMORY)
+    if spec.command.shared_memory and not has_world:
+        return replace(reach, shared_memory=world.SHARED_MEMORY)
     return reach
 
 
@@ -150,20 +151,39 @@ class Trial:
     def start_device(self) -> None:
         """Start a GPU's driver before anything of the config is read.
 
-        A command starts it itself: a fork of a process with a running driver could not use it.
-
         :raises MachineryError: if it does not start.
         """
-        if self.spec.device.startswith("cuda") and self.spec.command is None:
+        if self.spec.device.startswith("cuda"):
             self.line.send(Driver(phase="starting"))
             is_unified = cuda_driver.start(self.spec.device)
             self.line.send(Driver(phase="up", is_unified=is_unified))
 
     def measure(self, **how: str) -> int:
-        """Run the trial's function, report its result, and return the exit code."""
+        """Run the built-in trainer, report its result, and return the exit code."""
         self.start_device()
         self.line.send(Driver(phase="settled"))
-        result = self.run(self.spec, self.trial_dir, born=self.born, **how)
+        return self.report(self.run(self.spec, self.trial_dir, born=self.born, **how))
+
+    def run_command(self, work: str | None = None) -> Measured | TrialFailed | None:
+        """Run the command, which starts a GPU's driver itself: no fork can use one that runs.
+
+        :param work: see :func:`trainer.command.child.run_command`.
+        """
+        self.line.send(Driver(phase="settled"))
+        start = self.start_command
+        return self.run(self.spec, self.trial_dir, born=self.born, start=start, work=work)
+
+    def start_command(self, call: Call, output: int) -> Started:
+        """Start the command in a confined process, and confine this one, which reads it."""
+        confine = partial(self.sandbox.confine, self.spec, self.trial_dir, self.reach)
+        has_world = self.sandbox.layers.world
+        as_command = partial(confine, role="command")
+        started = CommandProcess(call, output, has_world=has_world, confine=as_command)
+        confine(role="reader")
+        return started
+
+    def report(self, result: Measured | TrialFailed | None) -> int:
+        """Report the result, if there is one, and return the exit code."""
         if result is not None:
             self.line.send(Said(text=result.model_dump_json()))
         return 0
@@ -177,6 +197,8 @@ def run_trial(trial: Trial) -> int:
     command = trial.spec.command
     if command is not None and command.checking is not None:
         return _train_and_check(trial, command.checking)
+    if command is not None:
+        return trial.report(trial.run_command())
     if not trial.spec.scored_apart:
         trial.confine()
         return trial.measure()
@@ -207,8 +229,7 @@ def _train_and_check(trial: Trial, command: Command) -> int:
     become_subreaper()
     trainer = _fork_trainer(trial.line, ear)
     if not trainer:
-        trial.confine()
-        return trial.measure()
+        return trial.report(trial.run_command())
     code = _end_of(trainer)
     if survivors := sweep():
         raise MachineryError(
@@ -216,7 +237,6 @@ def _train_and_check(trial: Trial, command: Command) -> int:
             "device or file system before running more"
         )
     check = replace(trial, spec=spec, reach=reach)
-    check.confine()
     said = next((one for one in ear.hear() or () if isinstance(one, Said)), None)
     if said is None:
         return code or 1
@@ -238,7 +258,7 @@ def _checked(check: Trial, trained: CommandOk) -> Measured | TrialFailed:
     move_home(home)
     work = work_below(home, check.spec.command)
     furnish(check.reach, work)
-    checked = check.run(check.spec, check.trial_dir, born=check.born, work=str(work))
+    checked = check.run_command(str(work))
     if isinstance(checked, CommandOk):
         return trained.model_copy(update={"score": checked.score})
     assert isinstance(checked, TrialFailed), "a command has a score or fails"

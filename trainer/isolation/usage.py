@@ -2,9 +2,9 @@
 
 Memory is read from /proc. Resident memory is read through a live thread: a process whose main
 thread has ended shows none under its own number, even if its other threads hold memory. Swapped
-pages and page tables count too. On a GPU, where the sandbox allows memfds and sockets, those count
-as well, mapped or not, and their mapped parts once. A measurement takes tens of microseconds per
-process.
+pages and page tables count too. On a GPU and for a command, where the sandbox allows memfds and
+sockets, those count as well, mapped or not, and their mapped parts once. A measurement takes tens
+of microseconds per process.
 
 Time in which the trial or the machine was suspended does not count. A closed laptop, a paused
 container and a stopped process look alike from inside: no code runs, and clocks continue. A
@@ -76,13 +76,16 @@ class TreeUsage:
     def threads(self) -> int:
         return sum(process.threads for process in self.processes)
 
-    def weigh(self, limit_bytes: float | None, *, on_gpu: bool) -> int:
+    def weigh(self, limit_bytes: float | None, *, count_unmapped: bool) -> int:
         """Return bytes held. Pages shared by several processes count once if that may decide about
-        ``limit_bytes``, and else once per process."""
+        ``limit_bytes``, and else once per process.
+
+        :param count_unmapped: whether memfds and sockets count.
+        """
         held_bytes = sum(process.held_bytes for process in self.processes)
         if limit_bytes is None:
             return held_bytes
-        unseen_bytes = unmapped_bytes(self.pids) if on_gpu else 0
+        unseen_bytes = unmapped_bytes(self.pids) if count_unmapped else 0
         if unseen_bytes and held_bytes + unseen_bytes > limit_bytes:
             unseen_bytes -= mapped_memfd_bytes(self.processes)
         if len(self.processes) > 1 and held_bytes + unseen_bytes > limit_bytes:

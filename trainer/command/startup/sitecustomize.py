@@ -21,6 +21,8 @@ class _Finder:
 
 
 sys.meta_path.insert(0, _Finder)
+if sys.modules.pop(_NAME, None) is not None:  # a preloaded module has imported it
+    del sys.modules["multiprocessing"].resource_sharer
 
 # A file of this name that the environment has itself comes next.
 sys.path[:] = [one for one in sys.path if os.path.abspath(one) != _HERE]  # noqa: PTH100

@@ -37,10 +37,12 @@ _ALL_BITS = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Condition that one half of an argument, masked, equals ``value``, or differs from it."""
+    """Condition that one half of an argument, masked, equals a value, or differs from it."""
 
     argument: int
     value: int
+    or_one_of: tuple[int, ...] = ()
+    """Further values that it may equal."""
     mask: int = _ALL_BITS
     high: bool = False
     """Upper half of the 64 bits. The kernel reads only the lower half of an int."""
@@ -52,7 +54,9 @@ class Condition:
         load = (LOAD, 0, 0, ARGUMENTS + 8 * self.argument + 4 * self.high)
         masked = [] if self.mask == _ALL_BITS else [(AND, 0, 0, self.mask)]
         jumps = (to_refusal, 0) if self.differs else (0, to_refusal)
-        return [load, *masked, (IF_EQUAL, *jumps, self.value)]
+        to_end = range(len(self.or_one_of), 0, -1)
+        others = [(IF_EQUAL, n, 0, one) for n, one in zip(to_end, self.or_one_of, strict=True)]
+        return [load, *masked, *others, (IF_EQUAL, *jumps, self.value)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ A trial on a GPU also gets the files that CUDA's driver library uses when it sta
 A rule holds for a directory and all below, so the names of threads cannot be opened alone: what
 else ``/proc/self/task`` has (memory, the preference for the out-of-memory killer, the attributes of
 security modules) is the trial's own, and the kernel's own checks still apply to it. The rule does
-not hold for a process that the trial starts: that one has another directory.
+not hold for a process that the trial starts, which has another directory. So a command with a world
+of its own (:mod:`trainer.isolation.kernel.world`) gets all of that world's /proc, and another
+command is what the confined process becomes.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from landlockpy import AccessFS, Ruleset, Scope, fs_for_abi, net_for_abi
+from landlockpy import AccessFS, AccessNet, Ruleset, Scope, fs_for_abi, net_for_abi
 
 from autoresearch.code import package_root
 from autoresearch.errors import SandboxError
 from trainer.command.workspace import Reach
+from trainer.isolation.kernel import world
 from trainer.spec import TrialSpec
 
 _READ = AccessFS.READ_FILE | AccessFS.READ_DIR
@@ -45,17 +49,20 @@ _RUN = _READ | AccessFS.EXECUTE
 _WRITE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
 _OWN = _READ | _WRITE | AccessFS.MAKE_REG | AccessFS.MAKE_DIR | AccessFS.MAKE_SYM
 _OWN |= AccessFS.REMOVE_FILE | AccessFS.REMOVE_DIR | AccessFS.REFER
-_FOR_DIRECTORIES = _OWN & ~_WRITE | AccessFS.READ_DIR
+_IN_A_WORLD = _OWN | AccessFS.EXECUTE | AccessFS.MAKE_SOCK | AccessFS.MAKE_FIFO
+_IN_A_WORLD |= AccessFS.RESOLVE_UNIX
+_FOR_DIRECTORIES = _IN_A_WORLD & ~_WRITE & ~AccessFS.EXECUTE | AccessFS.READ_DIR
 
-_PROC = Path("/proc")
 _SYSTEM = tuple("/usr /lib /lib32 /lib64 /bin /sbin /nix/store".split())
 _READABLE = tuple(
     # libraries, users, time zone
     "/etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/ld.so.preload /etc/localtime"
     " /etc/nsswitch.conf /etc/passwd /etc/group /etc/alternatives /etc/os-release /etc/nvidia"
     " /etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/crypto-policies"
+    " /etc/host.conf /etc/services /etc/protocols /etc/mime.types /etc/fonts /etc/ssl/certs"
     # facts about the machine
-    " /proc/cpuinfo /proc/meminfo /proc/stat /proc/version /proc/filesystems /proc/devices"
+    " /proc/cpuinfo /proc/meminfo /proc/stat /proc/loadavg /proc/uptime /proc/version"
+    " /proc/filesystems /proc/devices"
     " /proc/sys/vm/overcommit_memory /proc/sys/kernel/osrelease /sys/devices/system/cpu"
     " /sys/devices/system/node /sys/fs/cgroup /sys/kernel/mm/transparent_hugepage"
     " /dev/zero /dev/full /dev/urandom /dev/random".split()
@@ -104,57 +111,67 @@ class SystemPaths:
         )
 
 
-def restrict(
+Grants: TypeAlias = list[tuple[Path, AccessFS]]
+"""Paths and what may be done with each, and below it."""
+
+
+def grants(
     paths: SystemPaths,
     spec: TrialSpec,
     trial_dir: Path,
     reach: Reach | None,
-    abi: int,
     *,
     heldout: bool = True,
-) -> None:
-    """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
+    in_world: bool = False,
+) -> Grants:
+    """Return what ``spec`` needs and its own ``trial_dir``, which is free of links.
 
-    ``trial_dir`` is free of links. Sets no_new_privs too.
-
-    :param heldout: whether the texts that are scored are open, too.
-    :param abi: the Landlock version whose rights are used, if the kernel has them.
+    :param heldout: whether the texts that are scored are among it.
+    :param in_world: whether a command in a world of its own is granted this.
     :raises SandboxError: if the trial lies inside what all trials may read, or the compile cache
         would open more than itself.
+    """
+    own = _IN_A_WORLD if in_world else _OWN
+    granted = [*_of_the_machine(paths, spec, trial_dir, in_world=in_world)]
+    granted += _of_the_spec(spec, trial_dir, reach, heldout=heldout)
+    if spec.code_cache is not None:
+        granted.append((_cache_apart(spec, spec.code_cache, trial_dir, paths), own))
+    return [*granted, (trial_dir, own)]
+
+
+def restrict(granted: Grants, abi: int, *, is_reader: bool = False, network: bool = False) -> None:
+    """Close everything to this process but what is granted. Sets no_new_privs too.
+
+    :param abi: the Landlock version whose rights are used, if the kernel has them.
+    :param is_reader: whether this process ends another that is confined by itself.
+    :param network: whether TCP is not refused: that of a network of its own.
     :raises OSError: if the kernel refuses.
     """
     scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= 6 else Scope.NONE
-    with Ruleset(
-        handled_fs=fs_for_abi(abi), handled_net=net_for_abi(abi), scoped=scoped
-    ) as ruleset:
-        for path, access in _of_the_machine(paths, spec, trial_dir):
+    if is_reader:
+        scoped &= ~Scope.SIGNAL
+    tcp = AccessNet.NONE if network else net_for_abi(abi)
+    with Ruleset(handled_fs=fs_for_abi(abi), handled_net=tcp, scoped=scoped) as ruleset:
+        for path, access in granted:
             _allow(ruleset, path, access)
-        for path, access in _of_the_spec(spec, trial_dir, reach, heldout=heldout):
-            _allow(ruleset, path, access)
-        if spec.code_cache is not None:
-            _allow(ruleset, _cache_apart(spec, spec.code_cache, trial_dir, paths), _OWN)
-        _allow(ruleset, trial_dir, _OWN)
         ruleset.restrict()
 
 
 def _of_the_machine(
-    paths: SystemPaths, spec: TrialSpec, trial_dir: Path
+    paths: SystemPaths, spec: TrialSpec, trial_dir: Path, *, in_world: bool
 ) -> Iterator[tuple[Path, AccessFS]]:
-    """Yield what every trial may use of this machine, of its own process, and of a GPU's driver.
-
-    A command starts a GPU's driver in a process of its own, which could reach this one's memory
-    through the driver's files in /proc.
-    """
+    """Yield what every trial may use of this machine, of its own process, and of a GPU's driver."""
+    on_gpu = spec.device.startswith("cuda")
     yield from ((_beside(trial_dir, path), _RUN) for path in paths.programs)
     yield from ((path, _RUN) for path in paths.imports if not trial_dir.is_relative_to(path))
     yield from ((path, _READ) for path in paths.others)
     yield Path(os.devnull), _WRITE
-    process, on_gpu = Path("/proc/self"), spec.device.startswith("cuda")
-    if on_gpu and spec.command is None:
-        yield process, _READ
+    if in_world:
+        yield from ((path, _IN_A_WORLD) for path in world.OWN)
+        yield from ((world.HOSTS, _READ), (world.PROCESSES, _READ | _WRITE))
+        yield world.ROOT, AccessFS.READ_DIR  # nothing else has a name there
     else:
-        yield from ((process / name, _READ) for name in _OF_ITSELF)
-        yield process / "task", AccessFS.READ_DIR
+        yield from _of_itself(on_gpu=on_gpu)
     if on_gpu:
         # Searched for each trial: the first process that uses a GPU after a boot may create its
         # device nodes.
@@ -163,16 +180,26 @@ def _of_the_machine(
         for pattern in _DEVICES:
             nodes = (paths.root / "dev").glob(pattern)
             yield from ((node, _READ | _WRITE | AccessFS.IOCTL_DEV) for node in nodes)
+
+
+def _of_itself(*, on_gpu: bool) -> Iterator[tuple[Path, AccessFS]]:
+    """Yield what a process may read about itself where /proc is the machine's."""
+    process = Path("/proc/self")
+    if on_gpu:
+        yield process, _READ
         yield process / "task", _READ | _WRITE  # the names of its threads
+        return
+    yield from ((process / name, _READ) for name in _OF_ITSELF)
+    yield process / "task", AccessFS.READ_DIR
 
 
 def _allow(ruleset: Ruleset, path: Path, access: AccessFS) -> None:
-    if path.is_relative_to(_PROC):
+    if path.is_relative_to(world.PROCESSES / "self"):
         # Entries of /proc are created on lookup and dropped when memory is short. A recreated one
         # is another inode, which no rule covers. So it stays open, though not for reading, while
-        # this process lives.
+        # this process lives, whatever program it becomes.
         with contextlib.suppress(OSError):  # it does not exist
-            os.open(path, os.O_PATH | os.O_CLOEXEC)
+            os.set_inheritable(os.open(path, os.O_PATH | os.O_CLOEXEC), True)
     if path.is_dir():
         ruleset.allow_path(path, access)
     elif path.exists():

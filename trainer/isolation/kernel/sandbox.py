@@ -102,17 +102,20 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import psutil
-from landlockpy import abi_version
+from landlockpy import AccessFS, abi_version
 
 from autoresearch.errors import SandboxError
 from autoresearch.files import writing
+from autoresearch.layout import SCRATCH_DIR
 from trainer.command.workspace import Reach
-from trainer.isolation.kernel import landlock, seccomp
+from trainer.isolation.kernel import landlock, seccomp, world
 from trainer.isolation.kernel.landlock import SystemPaths
 from trainer.isolation.kernel.libc import check, drop_capabilities, libc
 from trainer.spec import TrialSpec
@@ -146,15 +149,17 @@ class Layers:
     landlock_abi: int
     """0: none."""
     seccomp: bool
+    world: bool = False
+    """Whether each command gets a world of its own (:mod:`trainer.isolation.kernel.world`)."""
 
     @classmethod
     def detect(cls) -> Layers:
-        """Return the layers of this kernel."""
+        """Return the layers of this machine."""
         try:
             abi = abi_version()
         except OSError:  # a container that forbids the system call itself
             abi = 0
-        return cls(abi, seccomp.available())
+        return cls(abi, seccomp.available(), world=not world.refusal())
 
     @property
     def confine(self) -> bool:
@@ -167,13 +172,14 @@ class Layers:
         return tuple(what for abi, what in _MISSING_BELOW if self.landlock_abi < abi)
 
     def describe(self) -> str:
-        """Return ``landlock abi 7, seccomp``; it names what the kernel leaves open, and begins with
-        UNSANDBOXED if nothing is confined."""
+        """Return ``landlock abi 7, seccomp, namespaces``; it names what the kernel leaves open, and
+        begins with UNSANDBOXED if nothing is confined."""
         first = "UNSANDBOXED"
         if self.confine:
             first = f"landlock abi {self.landlock_abi}"
             first += f" (not confined: {'; '.join(self.open)})" if self.open else ""
-        return f"{first}, {'seccomp' if self.seccomp else 'no seccomp'}"
+        second = "seccomp" if self.seccomp else "no seccomp"
+        return f"{first}, {second}, {'namespaces' if self.world else 'no namespaces'}"
 
 
 _MISSING_BELOW = (
@@ -187,6 +193,8 @@ _ONE_DIRECTORY_CACHE = "trainer.backends.kernels.triton_cache:OneDirectoryCache"
 
 
 # --- in the trial's process --------------------------------------------------------------------
+
+Role: TypeAlias = Literal["trainer", "reader", "command"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,26 +217,42 @@ class Sandbox:
         return cls(layers, tasks_of_this_user(), paths)
 
     def confine(
-        self, spec: TrialSpec, trial_dir: Path, reach: Reach | None, *, heldout: bool = True
+        self,
+        spec: TrialSpec,
+        trial_dir: Path,
+        reach: Reach | None,
+        *,
+        role: Role = "trainer",
+        heldout: bool = True,
     ) -> None:
         """Give up permanently all that this trial does not need. This process has one thread.
 
         :param reach: what a command may read, if one trains.
+        :param role: ``command`` for the process that becomes it, in a world of its own if there is
+            one; ``reader`` for the process that reads its output.
         :param heldout: whether it may read the texts that are scored.
         :raises SandboxError: if that is impossible.
         """
         if spec.makes_code and self.layers.landlock_abi == 1:
             # That version refuses every rename from one directory to another.
             os.environ["TRITON_CACHE_MANAGER"] = _ONE_DIRECTORY_CACHE
+        in_world = role == "command" and self.layers.world
+        granted = landlock.grants(
+            self.paths, spec, trial_dir, reach, heldout=heldout, in_world=in_world
+        )
         try:
+            if in_world and reach is not None:
+                world.enter(world_of(granted, spec, reach, trial_dir / SCRATCH_DIR / _TEMPORARY))
             limit_resources(spec, self.user_tasks)
             check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
             if self.layers.confine:
-                abi = self.layers.landlock_abi
-                landlock.restrict(self.paths, spec, trial_dir, reach, abi, heldout=heldout)
+                abi, is_reader = self.layers.landlock_abi, role == "reader"
+                landlock.restrict(granted, abi, is_reader=is_reader, network=in_world)
             drop_capabilities()
-            if self.layers.seccomp:
-                seccomp.install(spec.device)
+            if self.layers.seccomp and role == "command":
+                seccomp.install(spec.device, "world" if in_world else "command")
+            elif self.layers.seccomp:
+                seccomp.install("cpu" if role == "reader" else spec.device)
         except OSError as error:
             raise SandboxError(
                 f"the trial could not be confined ({error}); `autoresearch doctor` lists what"
@@ -236,7 +260,38 @@ class Sandbox:
             ) from error
 
 
+def world_of(
+    granted: landlock.Grants, spec: TrialSpec, reach: Reach, temporary: Path
+) -> world.Plan:
+    """Return the world that has what is granted, and nothing else.
+
+    :param temporary: the directory for its /tmp, which is created.
+    """
+    temporary.mkdir(exist_ok=True)
+    readable, writable, devices = [], [], []
+    for path, access in granted:
+        if path.is_relative_to(world.PROCESSES) or path in {*world.OWN, world.HOSTS, world.ROOT}:
+            continue  # the world makes its own
+        if access & AccessFS.IOCTL_DEV or path.is_relative_to("/dev"):
+            devices.append(path)
+        elif access & AccessFS.WRITE_FILE:
+            writable.append(path)
+        else:
+            readable.append(path)
+    memory_gib = spec.limits.memory_gib
+    return world.Plan(
+        readable=readable,
+        writable=writable,
+        devices=devices,
+        covered=reach.closed,
+        names=(*reach.names, Path(sys.executable)),
+        temporary=temporary,
+        size_bytes=None if memory_gib is None else int(memory_gib * (1 << 30)),
+    )
+
+
 _PR_SET_NO_NEW_PRIVS = 38
+_TEMPORARY = "temporary"
 
 
 _SPARE_DATA_BYTES = 1 << 30

@@ -26,6 +26,13 @@ a file or the limits of another process. So a classic BPF program
   anonymous mappings, which CUDA needs;
 * other interfaces to the kernel and to other processes with EPERM.
 
+A command has pairs of sockets on a CPU, too, and a change of mode does nothing and succeeds.
+
+In a world of its own (:mod:`trainer.isolation.kernel.world`) nothing outside can be named, so a
+command is refused only what a namespace does not separate: modes that make a program run as its
+owner, families of sockets that reach other machines or the host of a virtual one, new namespaces,
+mounts, keyrings, and the kernel's other interfaces as above.
+
 Linux checks the filter's constant answers once and caches them in a bitmap, so the allowed calls of
 a training run cost nothing measurable.
 """
@@ -38,29 +45,42 @@ import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
+from typing import Literal, TypeAlias, get_args
 
 from trainer.isolation.kernel.bpf import ARCHITECTURES, ERRNO, Condition, Rule, assemble
 from trainer.isolation.kernel.libc import check, libc
 
-_REFUSED = (
-    # other processes
-    "ptrace process_vm_readv process_vm_writev pidfd_getfd perf_event_open"
+Role: TypeAlias = Literal["trainer", "command", "world"]
+"""Who is confined: the built-in trainer, a command, or a command in a world of its own."""
+
+_CLOSED_TO_ALL = (
     # the kernel; io_uring would open sockets behind this filter's back
-    " io_uring_setup bpf userfaultfd init_module finit_module kexec_load kexec_file_load syslog"
+    "perf_event_open io_uring_setup bpf userfaultfd init_module finit_module kexec_load"
+    " kexec_file_load syslog"
     # keys
     " add_key request_key keyctl"
     # namespaces and mounts
     " unshare setns chroot pivot_root mount umount2 fsopen fsconfig fsmount fspick open_tree"
     " open_tree_attr move_mount mount_setattr open_by_handle_at"
-    # what goes on in closed directories
-    " inotify_init inotify_init1 inotify_add_watch fanotify_init fanotify_mark"
+    # what goes on on a whole file system
+    " fanotify_init fanotify_mark"
     # memory that no process maps, or that outlives the trial
     " shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open"
     " mq_unlink vmsplice memfd_secret"
-    # metadata of files
-    " chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat setxattr lsetxattr fsetxattr"
-    " setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr"
 ).split()
+_CLOSED_OUTSIDE_A_WORLD = (
+    # other processes
+    "ptrace process_vm_readv process_vm_writev pidfd_getfd"
+    # what goes on in closed directories
+    " inotify_init inotify_init1 inotify_add_watch"
+    # metadata of files
+    " chown lchown fchown fchownat setxattr lsetxattr fsetxattr setxattrat removexattr"
+    " lremovexattr fremovexattr removexattrat file_setattr"
+).split()
+_MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+"""Calls that change the mode of a file, and which argument the mode is."""
+_SET_ID = 0o6000
+"""Bits of a mode with which a program runs as its owner, whoever starts it."""
 
 _NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET of <linux/sched.h>; a time
@@ -70,40 +90,72 @@ _SHARED_ANONYMOUS = 0x21
 _SET_PIPE_SIZE = 1031
 """F_SETPIPE_SZ of <linux/fcntl.h>."""
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+_OWN_NETWORK = Condition(0, 1, or_one_of=(2, 10, 16))
+"""AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK: the families that a network namespace separates."""
+_USUAL_PROTOCOL = Condition(2, 0, or_one_of=(6, 17))
+"""The default, TCP and UDP; of netlink the list of interfaces, and nothing about devices."""
+_NO_DATAGRAMS = Condition(1, int(socket.SOCK_DGRAM), mask=0xF, differs=True)
 
 _SET_MODE_FILTER = 1
 _GET_ACTION_AVAIL = 2
 _FLAG_SPEC_ALLOW = 4  # keep speculation: the mitigation costs the trial and protects nobody here
 
 
-def rules(device: str) -> Iterator[Rule]:
+def rules(device: str, role: Role = "trainer") -> Iterator[Rule]:
     """Yield what a trial on ``device`` may not do, frequent calls first."""
-    on_gpu = device.startswith("cuda")
+    if role == "world":
+        yield from _in_a_world()
+    else:
+        yield from _outside_a_world(on_gpu=device.startswith("cuda"), is_command=role == "command")
+    yield from (Rule(call, errno.EPERM) for call in _CLOSED_TO_ALL)
+    yield Rule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
+    yield Rule("clone3", errno.ENOSYS)
+    # pipes and files
+    yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
+    yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
+
+
+def _in_a_world() -> Iterator[Rule]:
+    """Yield what namespaces do not separate: modes that last outside, and other networks."""
+    for call, argument in _MODES.items():
+        yield Rule(call, errno.EPERM, unless=(Condition(argument, 0, mask=_SET_ID),))
+    yield Rule("socket", errno.EACCES, unless=(_OWN_NETWORK, _USUAL_PROTOCOL))
+
+
+def _outside_a_world(*, on_gpu: bool, is_command: bool) -> Iterator[Rule]:
     if not on_gpu:
         shared = Condition(3, _SHARED_ANONYMOUS, mask=_SHARED_ANONYMOUS, differs=True)
         yield Rule("mmap", errno.EPERM, unless=(shared,))
         yield Rule("memfd_create", errno.EPERM)
-    yield from (Rule(call, errno.EPERM) for call in _REFUSED)
+    yield from (Rule(call, errno.EPERM) for call in _CLOSED_OUTSIDE_A_WORLD)
+    # A command is told that it worked, since a copy of a file sets its mode last.
+    yield from (Rule(call, 0 if is_command else errno.EPERM) for call in _MODES)
     # sockets
     yield Rule("connect", errno.ECONNREFUSED)
     named = () if on_gpu else ("bind", "listen", "accept", "accept4")
-    yield from (Rule(call, errno.EACCES) for call in (*named, "sendmsg", "sendmmsg"))
-    no_address = Condition(4, 0), Condition(4, 0, high=True)
-    yield Rule("sendto", errno.EACCES, unless=no_address)
-    local = (Condition(0, int(socket.AF_UNIX)),) if on_gpu else ()
-    yield Rule("socket", errno.EACCES, unless=local)
-    yield Rule("socketpair", errno.EACCES, unless=local)
+    yield from (Rule(call, errno.EACCES) for call in named)
+    yield from _messages(on_gpu=on_gpu, is_command=is_command)
     # other processes
     oneself = (Condition(0, 0),)
     calls = "prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
     yield from (Rule(call, errno.EPERM, unless=oneself) for call in calls)
     for call, kind in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
         yield Rule(call, errno.EPERM, unless=(Condition(0, kind), Condition(1, 0)))
-    yield Rule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
-    yield Rule("clone3", errno.ENOSYS)
-    # pipes and files
-    yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
-    yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
+
+
+def _messages(*, on_gpu: bool, is_command: bool) -> Iterator[Rule]:
+    """Yield what sockets may not do: lead to another process than one of the trial's own."""
+    no_address = Condition(4, 0), Condition(4, 0, high=True)
+    yield Rule("sendto", errno.EACCES, unless=no_address)
+    local = Condition(0, int(socket.AF_UNIX))
+    if not on_gpu and is_command:
+        # Pairs are all it has. Those that keep their other end ignore a message's address.
+        yield Rule("socket", errno.EACCES)
+        yield Rule("socketpair", errno.EACCES, unless=(local, _NO_DATAGRAMS))
+        return
+    yield from (Rule(call, errno.EACCES) for call in ("sendmsg", "sendmmsg"))
+    for call in ("socket", "socketpair"):
+        yield Rule(call, errno.EACCES, unless=(local,) if on_gpu else ())
 
 
 class _Program(ctypes.Structure):
@@ -123,22 +175,23 @@ def available() -> bool:
 def prepare() -> None:
     """Put the programs together, so that no trial's start pays for it."""
     for device in ("cpu", "cuda"):
-        _program(device)
+        for role in get_args(Role):
+            _program(device, role)
 
 
-def install(device: str) -> None:
+def install(device: str, role: Role = "trainer") -> None:
     """Filter this thread and all that it starts, permanently. PR_SET_NO_NEW_PRIVS must be set.
 
     :raises OSError: where the kernel refuses.
     """
-    program = _program("cuda" if device.startswith("cuda") else "cpu")
+    program = _program("cuda" if device.startswith("cuda") else "cpu", role)
     seccomp = ARCHITECTURES[platform.machine()].number("seccomp")
     returned = libc().syscall(seccomp, _SET_MODE_FILTER, _FLAG_SPEC_ALLOW, ctypes.byref(program))
     check(returned, "seccomp")
 
 
 @cache
-def _program(device: str) -> _Program:
-    instructions = assemble(rules(device), ARCHITECTURES[platform.machine()])
+def _program(device: str, role: Role) -> _Program:
+    instructions = assemble(rules(device, role), ARCHITECTURES[platform.machine()])
     packed = b"".join(struct.pack("HBBI", *each) for each in instructions)
     return _Program(len(instructions), packed)
