@@ -5,9 +5,6 @@ Each prints its score after it has used what its name says. What needs sockets w
 its own alone.
 """
 
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
