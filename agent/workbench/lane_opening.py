@@ -12,7 +12,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import SystemEnvironment, data_dir
 from agent.workbench.console import say
 from autoresearch import screen
-from autoresearch.errors import SettingsError
+from autoresearch.errors import MachineryError, SettingsError
 from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
@@ -123,11 +123,31 @@ def open_lanes(
             corpus=None if corpus is None else corpus.directory,
         )
     )
+    if command is not None and is_local and settings.device != "cpu":
+        _refuse_unless_cuda_starts(executor, command, settings.device, console)
     if executor.kind is not None:
         settings = settings.model_copy(update={"device_kind": executor.kind})
         for name, why in executor.refused.items():
             say(console, f"without   {name}: {why}", "yellow")
     return executor, settings, corpus
+
+
+def _refuse_unless_cuda_starts(
+    executor: Executor, command: Command, device: str, console: Console
+) -> None:
+    """Try CUDA in a trial of the command.
+
+    :raises MachineryError: if it does not start where the command needs it.
+    """
+    from trainer.executors.command_probe import probe_command  # noqa: PLC0415 (of use to few)
+
+    with console.status("starting CUDA in a trial of the command"):
+        probe = probe_command(executor, command, device)
+    if probe.state == "bad":
+        raise MachineryError(
+            f"{probe.said}; run `autoresearch doctor --menu MENU` once it is fixed"
+        )
+    say(console, f"cuda      {probe.said}", "yellow" if probe.state == "note" else "")
 
 
 MOST_LANES_ON_A_CPU = 4

@@ -22,6 +22,9 @@ from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment, data_dir
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError
+from trainer.executors.command_probe import probe_command
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.kernel import world
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
@@ -62,6 +65,7 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     """
     # First: without complete confinement of trials, the checks below must not run before this one.
     yield _sandbox()
+    yield _world()
     python = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", "good", f"{python} at {sys.executable}")
     yield _torch()
@@ -76,6 +80,8 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     yield endpoint(environment)
     if trainer is not None:
         yield trainer
+    if menu is not None and trainer is not None and trainer.state != "bad":
+        yield from _cuda_in_commands(menu, directory)
 
 
 def own_trainer(source: str, directory: Path) -> tuple[bool, Check]:
@@ -164,6 +170,50 @@ def _sandbox() -> Check:
         else "no cgroup is delegated, so memory and threads are counted ten times a second"
     )
     return Check("sandbox", state, f"{layers.describe()}; {counted}")
+
+
+def _world() -> Check:
+    """Report whether trials of scripts get a world of their own, and what does not work without."""
+    refusal = world.refusal()
+    if not refusal:
+        return Check("world", "good", "each trial of a script has namespaces of its own")
+    return Check(
+        "world",
+        "note",
+        f"trials of scripts get no namespaces ({refusal}): what needs sockets (torchrun, Manager,"
+        " forkserver), CUDA in processes that the script starts, and /proc of those do not work"
+        f" there; {_way_to_namespaces()}",
+    )
+
+
+def _way_to_namespaces() -> str:
+    for setting, allowed in (
+        ("kernel/apparmor_restrict_unprivileged_userns", "0"),
+        ("kernel/unprivileged_userns_clone", "1"),
+    ):
+        path = Path("/proc/sys", setting)
+        if path.exists() and path.read_text().strip() != allowed:
+            return f"run: sudo sysctl {setting.replace('/', '.')}={allowed}"
+    return (
+        "allow user namespaces (sysctl user.max_user_namespaces), or start the container with"
+        " --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt"
+        " systempaths=unconfined"
+    )
+
+
+def _cuda_in_commands(source: str, directory: Path) -> Iterator[Check]:
+    """Yield whether CUDA starts in trials of a menu's command, if this machine has a driver."""
+    menu = load_menu(source)
+    own = OwnTrainer.of(source, menu, directory / menu.name)
+    if own is None or menu.campaign.device == "cpu" or not cuda_driver.is_installed():
+        return
+    try:
+        with LocalExecutor(entry=COMMAND_ENTRY, allow_unsandboxed=True) as executor:
+            probe = probe_command(executor, own.command, menu.campaign.device or "cuda")
+    except AutoresearchError as error:
+        yield Check("cuda", "bad", f"{error}")
+        return
+    yield Check("cuda", probe.state, probe.said)
 
 
 def _journal_disk(directory: Path) -> Check:
