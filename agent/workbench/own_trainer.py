@@ -161,7 +161,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         env=tuple(table.env.items()),
         reads=tuple(map(str, reads)),
         shared_memory=table.shared_memory,
-        programs=tuple(map(str, environment_of(program))),
+        programs=tuple(map(str, environment_of(program, directory))),
         score=table.score,
         curve=table.curve,
         measure=table.measure,
@@ -177,7 +177,7 @@ def _check_of(table: CheckTable, directory: Path) -> Check:
     :raises SpecError: if its program does not exist.
     """
     program = find_program(table.command[0], directory)
-    programs = tuple(map(str, environment_of(program)))
+    programs = tuple(map(str, environment_of(program, directory)))
     return Check(argv=(str(program), *table.command[1:]), programs=programs, score=table.rule)
 
 

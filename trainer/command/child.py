@@ -42,7 +42,14 @@ _POLL_S = 0.05
 """Seconds between checks whether a silent command has ended."""
 _CHUNK_BYTES = 1 << 16
 _ANY_NUMBER = "([-+0-9.eE]+)"
-_DEFAULTS = {"PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled"}  # W&B fails without a key
+_DEFAULTS = {
+    "PYTHONUNBUFFERED": "1",
+    "WANDB_MODE": "disabled",  # W&B fails without a key
+    # `uv run` takes the environment that the project has, which a trial cannot change.
+    "UV_OFFLINE": "1",
+    "UV_NO_SYNC": "1",
+    "UV_PYTHON_DOWNLOADS": "never",
+}
 _LEFT_CHUNKS = 64
 """Most chunks to read after its end: 4 MiB, more than a pipe holds."""
 

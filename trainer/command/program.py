@@ -35,6 +35,8 @@ _VERSION_FILES = ".python-version", ".tool-versions", "mise.toml", ".mise.toml"
 """Files in which version managers find the Python of the working directory."""
 _FOR_SHIMS = ("PYENV_", "ASDF_", "MISE_", "HOME")
 """Prefixes of the variables that configure shims."""
+_ENVIRONMENTS = ".venv", "venv"
+"""Folders in which a project keeps its Python's environment."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 
@@ -121,9 +123,13 @@ def _started_by(shim: Path, directory: Path) -> Path | None:
     return said if is_usable else None
 
 
-def environment_of(program: Path) -> tuple[Path, ...]:
+def environment_of(program: Path, directory: Path) -> tuple[Path, ...]:
     """Return what a trial must read to run a program, besides the system's directories and this
-    Python's own. Nothing is started: files state the location of a Python's environment."""
+    Python's own. Nothing is started: files state the location of a Python's environment.
+
+    :param directory: the script's, whose files may be somebody else's. An environment in there
+        opens nothing outside but the Python that made it.
+    """
     if program.parent == Path(sys.executable).parent:
         return ()
     python = program
@@ -131,24 +137,41 @@ def environment_of(program: Path) -> tuple[Path, ...]:
         python = program.parent / "python"  # of the same environment
         if not python.is_file():
             return (program,)
-    paths = {program, *(path for path in _environment(python) if path.exists())}
+    paths = {program, *(path for path in _environment(python, directory) if path.exists())}
     resolved = {path.resolve() for path in paths}
     return tuple(
         sorted(path for path in resolved if not (holds_home(path) or credentials_at(path)))
     )
 
 
-def _environment(python: Path) -> Iterator[Path]:
+def environments_in(directory: Path) -> Iterator[Path]:
+    """Yield what a trial must read to use the environments that lie in the script's directory, as
+    ``uv run`` and ``source .venv/bin/activate`` do."""
+    for name in _ENVIRONMENTS:
+        python = directory / name / "bin" / "python"
+        if (directory / name / "pyvenv.cfg").is_file() and python.exists():
+            yield from environment_of(python, directory)
+
+
+def _environment(python: Path, directory: Path) -> Iterator[Path]:
     """Yield the parts of its prefix and of the one below it (a venv's ``home``), and the folders
     that their ``.pth`` files add to ``sys.path``, such as those of editable installations."""
     config = python.parent.parent / "pyvenv.cfg"
     home = _HOME.search(_text(config)) if config.is_file() else None
     bases = {python.resolve().parent.parent} | ({Path(home[1]).parent} if home else set())
     for prefix in (python.parent.parent, *sorted(bases)):
+        if next(prefix.glob("bin/python*"), None) is None:
+            continue
         yield from (prefix / name for name in _OF_A_PREFIX)
+        is_inside = _leads_below(prefix, directory)
         for file in sorted(prefix.glob("lib*/python*/*-packages/*.pth")):
             lines = _text(file).splitlines()
-            yield from (Path(line) for line in lines if line.startswith("/") and "\0" not in line)
+            named = (Path(line) for line in lines if line.startswith("/") and "\0" not in line)
+            yield from (path for path in named if not is_inside or _lies_below(path, directory))
+
+
+def _lies_below(path: Path, directory: Path) -> bool:
+    return path.resolve().is_relative_to(directory.resolve())
 
 
 def _text(path: Path) -> str:

@@ -35,6 +35,7 @@ from trainer.command.open_paths import (
     refuse_credentials,
     refuse_home,
 )
+from trainer.command.program import environments_in
 from trainer.spec import Command
 
 WORK_DIR = "work"
@@ -100,7 +101,7 @@ class Reach:
                 " trials see no scores; put the script into another directory"
             )
         declared = tuple(_declared(command, directory, trial_dir))
-        programs = tuple(map(Path, command.programs))
+        programs = *map(Path, command.programs), *environments_in(directory)
         written = (command.score.file or "").split("/", 1)[0]
         shut = {
             str(directory / name)
@@ -115,8 +116,8 @@ class Reach:
         def is_open(entry: Path) -> bool:
             """Return whether the working directory links to it: not if it leads out, except to a
             declared path, or to a closed one."""
-            if str(entry) in closed:
-                return False
+            if str(entry) in closed:  # a hidden environment is open in its parts
+                return any(program.is_relative_to(entry) for program in programs)
             target = real_path(entry)
             leads_in = target.is_relative_to(directory) and closed.isdisjoint(
                 map(str, (target, *target.parents))

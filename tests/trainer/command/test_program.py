@@ -9,7 +9,7 @@ import pytest
 
 from autoresearch.errors import SpecError
 from tests.support.commands import command, command_spec, script
-from trainer.command.program import environment_of, find_program
+from trainer.command.program import environment_of, environments_in, find_program
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import CommandOk, TrialFailed
@@ -41,7 +41,7 @@ def shims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ran(tmp_path: Path, program: Path, directory: Path) -> CommandOk | TrialFailed:
-    programs = tuple(map(str, environment_of(program)))
+    programs = tuple(map(str, environment_of(program, directory)))
     told = command(argv=(str(program), "train.py"), directory=str(directory), programs=programs)
     with LocalExecutor(entry=COMMAND_ENTRY) as executor:
         trial = tmp_path / "campaign" / "trials" / "t000001"
@@ -137,7 +137,7 @@ def test_a_python_of_one_s_own_is_not_asked_who_it_is(tmp_path: Path) -> None:
         (own / name).chmod(0o755)
         program = find_program(f"./{name}", own)
         assert program == own / name
-        assert environment_of(program) == (program,)
+        assert environment_of(program, own) == (program,)
     assert not list(tmp_path.rglob("began"))
 
 
@@ -171,7 +171,7 @@ def test_no_program_of_the_script_is_asked(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "linked").symlink_to(own)
     monkeypatch.setenv("PATH", f"{tmp_path / 'linked'}{os.pathsep}{os.environ['PATH']}")
     for word in ("./run.sh", "./python", "python3", "python", "./shims/python"):
-        environment_of(find_program(word, own))
+        environment_of(find_program(word, own), own)
     binary.chmod(0o755)
     with pytest.raises(SpecError):  # a shim that only the menu names
         find_program(str(binary), own)
@@ -179,16 +179,21 @@ def test_no_program_of_the_script_is_asked(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_compiled_python_of_one_s_own_is_not_started(tmp_path: Path) -> None:
-    """Its environment comes from the files beside it, and directories of keys are not code."""
+    """Its environment comes from the files beside it. What these name outside the script's
+    directory is open only if the environment lies outside, too, and never a directory of keys."""
     own = script(tmp_path / "own/.venv", "home = /nowhere/bin", "pyvenv.cfg").parent
     packages = script(own / ".venv/lib/python3/site-packages", "", "a.py")
-    added = script(tmp_path / "added", "", "b.py")
-    lines = f"import os\n{added}\n{Path.home()}\n{Path.home()}/.ssh\n"
+    added, inside = script(tmp_path / "added", "", "b.py"), script(own / "src", "", "c.py")
+    lines = f"import os\n{added}\n{inside}\n{Path.home()}\n{Path.home()}/.ssh\n"
     script(packages, lines, "x.pth")
     (own / ".venv/bin").mkdir()
     python = own / ".venv/bin/python"
     python.write_bytes(b"\x7fELF no program")
     python.chmod(0o755)
-    found = environment_of(find_program("./.venv/bin/python", own))
-    assert {python, own / ".venv/lib", added} <= set(found)
+    found = environment_of(find_program("./.venv/bin/python", own), own)
+    assert {python, own / ".venv/lib", inside} <= set(found)
+    assert added not in found
+    assert set(environments_in(own)) == set(found)
+    found = environment_of(python, tmp_path / "another")
+    assert {python, own / ".venv/lib", inside, added} <= set(found)
     assert not any(path == Path.home() or ".ssh" in path.parts for path in found)

@@ -6,6 +6,7 @@ its own alone.
 """
 
 import sys
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -267,6 +268,15 @@ ROWS: dict[str, Row] = {
         words=("/bin/bash", "run.sh"),
         files=(("run.sh", f'set -e\nX="$(mktemp)"\n"{sys.executable}" train.py | tee "$X"\n'),),
     ),
+    "uv run": Row(
+        words=(str(BIN / "uv"), "run", "train.py"),
+        files=(("pyproject.toml", '[project]\nname = "p"\nversion = "0"\n'),),
+    ),
+    "uv run, no project": Row(words=(str(BIN / "uv"), "run", "--no-project", "train.py")),
+    "run.sh in an environment": Row(
+        words=("/bin/bash", "run.sh"),
+        files=(("run.sh", "set -e\nsource .venv/bin/activate\npython train.py\n"),),
+    ),
     "torchrun": Row(DISTRIBUTED, (str(BIN / "torchrun"), *TORCHRUN), needs_world=True),
     "init_process_group": program(GLOO, needs_world=True),
     "accelerate launch": Row(
@@ -302,6 +312,7 @@ ROWS: dict[str, Row] = {
 }
 SLOW = {"torch.compile", "accelerate launch", "vector environment", "Manager, spawn"}
 NEEDS = {"accelerate launch": "accelerate", "joblib": "joblib", "numba": "numba"}
+NEEDS |= {"uv run": "uv", "uv run, no project": "uv"}
 NEEDS |= {"vector environment": "gymnasium"}
 
 pytestmark = pytest.mark.skipif(HERE.landlock_abi < 3, reason="no sandbox here")
@@ -324,6 +335,8 @@ def has_world(executor: LocalExecutor) -> bool:
 
 def ran(executor: LocalExecutor, place: Path, row: Row, **fields: Any) -> Measured | TrialFailed:
     directory = script(place / "own", row.text)
+    if row.words[0].endswith(("uv", "bash")) and "--no-project" not in row.words:
+        venv.create(directory / ".venv", symlinks=True)
     for name, text in row.files:
         script((directory / name).parent, text, Path(name).name)
     given = {"argv": row.words, "directory": str(directory), "shared_memory": True}

@@ -166,7 +166,7 @@ class Needs:
                 "env": tuple((name, moved(text)) for name, text in command.env),
                 "edits": tuple((name, moved(text)) for name, text in command.edits),
                 "directory": str(tree),
-                "programs": tuple(map(str, environment_of(program))),
+                "programs": tuple(map(str, environment_of(program, tree))),
             }
         )
 

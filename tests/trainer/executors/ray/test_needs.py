@@ -26,7 +26,9 @@ def test_a_program_is_found_where_a_node_has_it(own: Path, tmp_path: Path) -> No
     def found(program: Path | str) -> str:
         told = command(directory=str(own), argv=(str(program), "x"), programs=(str(program),))
         here = Needs(told, HEAD).on_node(tree)
-        assert here.programs == tuple(map(str, environment_of(Path(here.argv[0]))))
+        assert here.programs == tuple(
+            map(str, environment_of(Path(here.argv[0]), Path(here.directory)))
+        )
         assert here.argv[1:] == ("x",)
         return here.argv[0]
 
