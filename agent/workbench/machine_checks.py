@@ -182,11 +182,11 @@ def _world() -> Check:
         "note",
         f"trials of scripts get no namespaces ({refusal}): what needs sockets (torchrun, Manager,"
         " forkserver), CUDA in processes that the script starts, and /proc of those do not work"
-        f" there; {_way_to_namespaces()}",
+        f" there; {_fix_for_namespaces()}",
     )
 
 
-def _way_to_namespaces() -> str:
+def _fix_for_namespaces() -> str:
     for setting, allowed in (
         ("kernel/apparmor_restrict_unprivileged_userns", "0"),
         ("kernel/unprivileged_userns_clone", "1"),

@@ -33,7 +33,7 @@ _OURS = ("agent", "autoresearch", "funnel", "trainer", "trajectory")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to run, with everything filled in."""
+    """A command with everything filled in."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -41,7 +41,7 @@ class Call:
     function: str | None = None
     """Function of the script ``argv[1]`` to call in this process; None: become ``argv[0]``."""
     script: Path | None = None
-    """Where the script is read, if it has a function to call."""
+    """File of the script, if it has a function to call."""
 
 
 class Started(Protocol):
@@ -88,7 +88,7 @@ def _call_and_exit(call: Call, script: Path, function: str) -> NoReturn:
         become(call.env)
         tempfile.tempdir = None  # ask the variable again
         sys.argv = list(call.argv[1:])
-        code = _called(script, function, call.env.get("OMP_NUM_THREADS", ""))
+        code = _called(script, function, call.env)
     except BaseException:  # noqa: BLE001 (the edge of a process)
         traceback.print_exc()
     finally:
@@ -108,12 +108,12 @@ _hidden: list[object] = []
 """Keeps hidden modules and finalizers alive: destroying them would write to all their memory."""
 
 
-def _called(script: Path, function: str, threads: str) -> int:
+def _called(script: Path, function: str, env: Mapping[str, str]) -> int:
     """Import the script as a module, call its function, and return the exit code.
 
     The name ``__main__`` stands for the whole script, run as Python runs a program.
     """
-    if STARTUP in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    if STARTUP in env.get("PYTHONPATH", "").split(os.pathsep):
         from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
 
     # The server's finalizers are not this process's to run: torch's alone write 35 MB.
@@ -124,6 +124,7 @@ def _called(script: Path, function: str, threads: str) -> int:
     _hidden.extend(sys.modules.pop(name) for name in ours)
     sys.path.insert(0, str(script.parent))
     # The fork server loaded OpenMP, which no longer reads its variable.
+    threads = env.get("OMP_NUM_THREADS", "")
     torch = sys.modules.get("torch")
     if torch is not None and threads.isdecimal():
         torch.set_num_threads(int(threads))

@@ -48,7 +48,7 @@ _PATIENCE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class CommandProbe:
-    """What became of the driver's start in a command and below it."""
+    """Result of starting the driver in a command and below it."""
 
     state: Literal["good", "note", "bad"]
     said: str

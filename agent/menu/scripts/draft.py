@@ -22,7 +22,14 @@ from agent.menu.scripts.printed import (
 )
 from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.sorting import Place, sorted_options
-from agent.menu.scripts.start import Start, entry_function, python_is_ours, start_of
+from agent.menu.scripts.start import (
+    WHOLE_SCRIPT,
+    Start,
+    entry_function,
+    preloadable,
+    python_is_ours,
+    start_of,
+)
 from agent.menu.scripts.tree import Names
 from agent.menu.scripts.unlabelled import score_alone
 from agent.menu.scripts.unread import unread
@@ -117,11 +124,13 @@ class Draft:
 
     @cached_property
     def main(self) -> str | None:
-        """The function to call in a forked process; None if the script must be a new program."""
+        """The function to call in a forked process, or ``__main__`` for the whole script if a
+        server can load what it imports; None if the script must be a new program."""
         needs_program = self.start.module or self.start.search_path or self.script.means == "edit"
         if needs_program or not python_is_ours():
             return None
-        return entry_function(self.script.tree)
+        tree = self.script.tree
+        return entry_function(tree) or (WHOLE_SCRIPT if preloadable(tree) else None)
 
     @property
     def to_do(self) -> list[str]:

@@ -21,6 +21,8 @@ from agent.menu.scripts.tree import last_name
 from trainer.command.open_paths import holds_home
 
 MOST_PRELOADED = 20
+WHOLE_SCRIPT = "__main__"
+"""The name of a script that runs as a program, for one that is more than a call of a function."""
 _FORKABLE = frozenset(
     "datasets einops lightgbm numpy pandas safetensors scipy sklearn statsmodels tiktoken "
     "tokenizers torch torchvision transformers xgboost".split()

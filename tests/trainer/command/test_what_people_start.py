@@ -360,3 +360,22 @@ def test_what_people_start(executor: LocalExecutor, tmp_path: Path, name: str) -
     log = (tmp_path / "campaign/trials/t000001/trainer.log").read_text()
     assert isinstance(result, CommandOk), f"{result}\n{log}"
     assert result.score == 0.5
+
+
+def test_caches_of_models_are_read(executor: LocalExecutor, tmp_path: Path) -> None:
+    """A menu names the caches, and the variables by which libraries find them."""
+    torch = pytest.importorskip("torch")
+    hub, weights = tmp_path / "cache/huggingface/hub", tmp_path / "cache/torch"
+    model = hub / "models--some--model"
+    commit = "0" * 40
+    script(model / "refs", commit, "main")
+    script(model / "blobs", "0.25", "abc")
+    (model / "snapshots" / commit).mkdir(parents=True)
+    (model / "snapshots" / commit / "weights.txt").symlink_to("../../blobs/abc")
+    (weights / "hub/checkpoints").mkdir(parents=True)
+    torch.save({"x": torch.tensor(0.25)}, weights / "hub/checkpoints/w.pt")
+    env = {"HF_HUB_CACHE": str(hub), "HF_HUB_OFFLINE": "1", "TORCH_HOME": str(weights)}
+    fields = {"reads": (str(hub), str(weights)), "env": tuple(env.items())}
+    result = ran(executor, tmp_path, Row(HUB), **fields)
+    assert isinstance(result, CommandOk), result
+    assert result.score == 0.5

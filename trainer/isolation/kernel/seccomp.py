@@ -51,7 +51,7 @@ from trainer.isolation.kernel.bpf import ARCHITECTURES, ERRNO, Condition, Rule, 
 from trainer.isolation.kernel.libc import check, libc
 
 Role: TypeAlias = Literal["trainer", "command", "world"]
-"""Who is confined: the built-in trainer, a command, or a command in a world of its own."""
+"""The confined process: the built-in trainer, a command, or one in a world of its own."""
 
 _CLOSED_TO_ALL = (
     # the kernel; io_uring would open sockets behind this filter's back
@@ -128,7 +128,7 @@ def _outside_a_world(*, on_gpu: bool, is_command: bool) -> Iterator[Rule]:
         yield Rule("mmap", errno.EPERM, unless=(shared,))
         yield Rule("memfd_create", errno.EPERM)
     yield from (Rule(call, errno.EPERM) for call in _CLOSED_OUTSIDE_A_WORLD)
-    # A command is told that it worked, since a copy of a file sets its mode last.
+    # For a command it seems to work, since a copy of a file sets its mode last.
     yield from (Rule(call, 0 if is_command else errno.EPERM) for call in _MODES)
     # sockets
     yield Rule("connect", errno.ECONNREFUSED)

@@ -47,7 +47,7 @@ _HERE = -100  # AT_FDCWD
 _SET_INTERFACE_FLAGS, _UP = 0x8914, 1
 
 _BASE = "/proc"
-"""Where the new root is mounted before it becomes the root: a directory of every machine."""
+"""Place of the new root before it becomes the root: a directory of every machine."""
 _COVERS = ".closed"
 _MOST_FILES = 1 << 20
 _MOST_LINKS = 40

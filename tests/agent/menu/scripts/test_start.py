@@ -53,13 +53,20 @@ def main():
 """
 
 
-@pytest.mark.parametrize(("guarded", "main"), [(True, "main"), (False, None)])
-def test_a_draft_calls_the_function_of_the_script(
-    guarded: bool, main: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("text", "main"),
+    [
+        (SCRIPT + GUARD, "main"),
+        (SCRIPT + "main()\n", "__main__"),
+        (SCRIPT.replace("import torch\n", "") + "main()\n", None),  # nothing to load beforehand
+    ],
+)
+def test_a_draft_starts_the_script_where_its_imports_are_loaded(
+    text: str, main: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     path = tmp_path / "fit.py"
-    path.write_text(SCRIPT + (GUARD if guarded else "main()\n"))
+    path.write_text(text)
     table = parse_menu(text_of(draft_of(read_script(path), None)), "draft").trainer
     assert table is not None
     assert (table.main, table.preload) == (main, ("torch",) if main else ())
