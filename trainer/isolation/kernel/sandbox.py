@@ -1,7 +1,6 @@
 """Confine what a trial may use, enforced by the kernel in its own process before it trains.
 
-Covered, each with a test that attacks it (tests/trainer/isolation/kernel/test_sandbox*.py,
-test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
+Covered, each with a test that attacks it (docs/sandbox.md names them):
 
 * **Secrets.** The environment is built from an allowlist (:mod:`trainer.machine.environment`).
   Names that suggest a key, token or password, and addresses with a user in them, never pass. The
@@ -10,38 +9,38 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   and those texts of a confirmation that it scores itself. The user's home, the campaign and other
   trials are closed; directories of Python that lie in the home are opened one by one. A trial
   writes only its own directory, even through links and renames, and the campaign's compile cache
-  if it compiles code. It cannot change the mode, owner or extended attributes of any file, nor
-  watch a directory.
+  if it compiles code.
 * **Its own spec.** spec.json lies in the trial's directory; the copy that is trusted later lies
   outside (:mod:`trainer.isolation.trial_files`).
-* **Network.** On a CPU there are no sockets. On a GPU there are Unix sockets, which cannot be
-  connected, written to by address, or bound to a file (:mod:`trainer.isolation.kernel.seccomp`).
-  Landlock refuses TCP once more (ABI 4), and abstract Unix sockets outside (ABI 6). On a CPU the
-  machine's lists of connections in /proc are closed.
+* **Commands.** A command gets a world of its own (:mod:`trainer.isolation.kernel.world`): what is
+  granted to it is all that has a name there, and it does in it what it likes. It reads its
+  interpreter's environment, the paths that the menu declares, and its script's directory, except
+  hidden files, campaigns, links that lead out, and the entry that holds the campaign
+  (:mod:`trainer.command.open_paths`). It can list every name below that directory. It reads no
+  corpus. The process that reads its output is confined, too, without its world.
+* **Network.** A command's world has one loopback interface. Other trials have no sockets on a CPU,
+  and on a GPU Unix sockets that cannot be connected, written to by address, or bound to a file
+  (:mod:`trainer.isolation.kernel.seccomp`). Landlock refuses TCP once more (ABI 4), and abstract
+  Unix sockets outside (ABI 6).
 * **Other processes.** No signal to an outside process (ABI 6), no ptrace, no process_vm_*; no
-  change of another process's limits, priority, scheduler or processors.
+  change of another process's limits, priority, scheduler or processors. A command's world names
+  none.
 * **Privileges.** no_new_privs. Of root's capabilities only those that ignore file modes are kept,
-  so that root's limits hold too. No namespaces, which would bring the capabilities back; no mounts,
-  modules, BPF, io_uring or keyrings.
+  so that root's limits hold too. No further namespaces, which would bring the capabilities back; no
+  mounts, modules, BPF, io_uring or keyrings.
 * **Limits.** The kernel limits the size of a file, including space beyond its end, open files and
   core dumps. The supervisor, which polls ten times a second, limits wall clock, memory held, the
   number of processes and threads, and the size of the log. Memory held is what is resident, swapped
   or in page tables of any process, also if its main thread has ended
   (:mod:`trainer.isolation.usage`). Memory that belongs to no process is refused (System V
-  segments, message queues, pages lent to pipes; on a CPU memfds and shared anonymous mappings) or
-  counted too (on a GPU memfds and socket buffers). On a CPU, mapped private memory is limited to
-  twice the limit and 1 GiB more. If a cgroup is delegated, the kernel itself enforces the limits of
-  memory and processes (:mod:`trainer.isolation.kernel.cgroup`,
-  tests/trainer/isolation/test_delegated_cgroup.py).
-* **Commands.** A trial that runs a menu's command is confined before it starts the command, so all
-  of the above holds for the command and is tested through it. It reads its interpreter's
-  environment, the paths that the menu declares, and its script's directory, except hidden files,
-  campaigns, links that lead out, and the entry that holds the campaign
-  (:mod:`trainer.command.open_paths`). It can list every name below that directory. It reads no
-  corpus. Its processes cannot read what /proc reports about them. It has its own /dev/shm if the
-  machine allows one (:mod:`trainer.isolation.kernel.shared_memory`).
+  segments, message queues, pages lent to pipes; for the built-in trainer on a CPU memfds and shared
+  anonymous mappings) or counted too (memfds, socket buffers, and the /dev/shm of a world). On a
+  CPU, mapped private memory is limited to twice the limit and 1 GiB more. If a cgroup is delegated,
+  the kernel itself enforces the limits of memory and processes
+  (:mod:`trainer.isolation.kernel.cgroup`).
 * **Lifetime.** The processes that a trial leaves end with it, and all end with the supervisor, even
-  if that is killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
+  if that is killed by SIGKILL (:mod:`trainer.isolation.forkserver`). Those of a world end with its
+  first process, whatever killed that.
 
 Not covered:
 
@@ -52,9 +51,11 @@ Not covered:
   abstract sockets; :meth:`Layers.describe` names what is missing. Processors other than x86_64 and
   AArch64 have no seccomp filter, which leaves UDP, Unix sockets, file metadata, other processes'
   limits, namespaces and memory in no process open. The campaign records which layers it had.
-* Code. execve() of a file in a directory that a trial writes is refused, but code there can still
-  run: the dynamic loader maps a program without executing it, and Python calls any machine code.
-  Whatever runs is confined as the trial is.
+* Machines that allow no namespaces. There a command is confined like the built-in trainer, but for
+  pairs of sockets; only its own process may read /proc/self and start CUDA.
+* Code. Outside a world, execve() of a file in a directory that a trial writes is refused, but code
+  there can still run: the dynamic loader maps a program without executing it, and Python calls any
+  machine code. Whatever runs is confined as the trial is.
 * Existence, size and times of files (stat), and setting the times of files the user owns. All of
   /usr and /opt is readable.
 * Hidden files and campaigns below a path that a menu declares under ``reads``, and those created
@@ -66,12 +67,14 @@ Not covered:
   epoll watches, 0.2 KiB each. Open files do not limit watches, since a file can be watched under
   many numbers; Linux does, by default at 4 % of the machine's memory per user
   (fs.epoll.max_user_watches).
-* On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that an
-  outside process could call the trial; shared mappings that no process has touched lately; the
-  machine's lists of connections; GPU memory. Only memory of processes is counted. On a machine
-  whose GPU shares its memory, CUDA's allocations do not count as resident, but the supervisor
+* Unix sockets with a path that come to be in a granted directory after a world was made, below
+  Landlock ABI 9.
+* Shared mappings that no process has touched lately, of commands and on a GPU.
+* On a GPU: outside a world, an abstract name for a Unix socket, which CUDA's driver takes when it
+  starts, so that an outside process could call the trial, and the machine's lists of connections;
+  GPU memory. Only memory of processes is counted. On a machine whose GPU shares its memory, CUDA's allocations do not count as resident, but the supervisor
   watches the memory that is left.
-* Binding a trial's threads to processors, which the C library would do from another thread:
+* Binding threads to processors, which the C library would do from another thread:
   OMP_PROC_BIND and similar variables are not passed on.
 * Bursts between two polls of the supervisor, a tenth of a second: of the log, and without a cgroup
   of memory, processes and threads. RLIMIT_NPROC, the backstop behind the count of threads, does not
@@ -93,8 +96,8 @@ Not covered:
   all of them run one script, whose hash the campaign records, and which can print any score anyway.
   The cache exists with ``compile``, for commands, and on CUDA for the torch backend's kernels;
   deleting the directory costs only time.
-* Without a cgroup, descendants that fled the session when the fork server itself is killed by
-  SIGKILL: the supervisor ends those it had seen at its last poll.
+* Without a cgroup or a world, descendants that fled the session when the fork server itself is
+  killed by SIGKILL: the supervisor ends those it had seen at its last poll.
 """
 
 from __future__ import annotations
