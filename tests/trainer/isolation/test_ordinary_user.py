@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pwd
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from tests.support.ordinary_user import become
 become(int(sys.argv[1]))
 os.execv(sys.argv[2], sys.argv[2:])
 """
+MASK = "mount -t tmpfs none /proc/irq"
 NAMES = {"on_the_user", *on_a_process(0)}
 
 pytestmark = pytest.mark.skipif(
@@ -67,6 +69,27 @@ def test_a_user_in_no_file_runs_trials_that_cannot_harm(nobody: int, trials: Pat
     assert told.pop("ask_for_capabilities")["Seccomp"] == "2"
     assert told.keys() == NAMES
     assert {loot["errno"] for loot in told.values()} == {errno.EPERM}
+
+
+ASK = """
+import os, sys
+from tests.support.ordinary_user import become
+from trainer.isolation.kernel import world
+become(int(sys.argv[1]))
+print(world.refusal() or "none")
+"""
+
+
+@pytest.mark.skipif(not Layers.detect().world, reason="this machine allows no namespaces")
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_user_finds_out_whether_a_world_can_be_had(nobody: int, masked: bool) -> None:
+    """Containers hide parts of /proc, and then no ordinary user may mount another."""
+    words = [sys.executable, "-c", ASK, str(nobody)]
+    if masked:
+        words = ["unshare", "--mount", "sh", "-c", f"{MASK} && exec {shlex.join(words)}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip() == "none") != masked, done.stderr
+    assert done.stdout.strip()
 
 
 @pytest.mark.slow

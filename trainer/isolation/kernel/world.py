@@ -127,7 +127,7 @@ def enter(plan: Plan) -> None:
     _raise_loopback()
     check(libc().mount(b"none", b"/", None, _PRIVATE, None), "mount")
     trees = {path: _clone(path, flags, below=True) for path, flags in places.items()}
-    temporary = _clone(str(plan.temporary), _NO_SUID | _NO_DEVICES)
+    temporary = _clone(str(plan.temporary), _NO_SUID | _NO_DEVICES, below=True)
     size = "50%" if plan.size_bytes is None else plan.size_bytes
     options = f"size={size},nr_inodes={_MOST_FILES},mode=755"
     _mount("tmpfs", _BASE, _NO_SUID | _NO_DEVICES, options)
