@@ -140,7 +140,7 @@ model = accelerator.prepare(torch.nn.Linear(1, 1))
 accelerator.print("val loss 0.5")
 """
 COPIES = """
-import os, shutil, sys
+import os, shutil, sys, tempfile
 out = sys.argv[1]
 os.makedirs("tree/below")
 open("tree/below/a", "w").write("x")
@@ -148,7 +148,9 @@ os.chmod("tree/below/a", 0o750)
 shutil.copytree("tree", os.path.join(out, "copy"))
 shutil.copy("tree/below/a", os.path.join(out, "b"))
 shutil.copy2(__file__, os.path.join(out, "c.py"))
-open("/tmp/new.pt", "w").write("weights") if os.access("/tmp", os.W_OK) else None
+with tempfile.NamedTemporaryFile("w", delete=False) as file:
+    file.write("weights")
+shutil.move(file.name, os.path.join(out, "moved.pt"))
 open("part.pt", "w").write("weights")
 os.replace("part.pt", "last.pt")
 shutil.move("last.pt", os.path.join(out, "best.pt"))
@@ -355,7 +357,7 @@ def test_what_people_start(executor: LocalExecutor, tmp_path: Path, name: str) -
     result = ran(executor, tmp_path, ROWS[name])
     if ROWS[name].needs_world and not has_world(executor):
         assert isinstance(result, TrialFailed), "it works now: say so in docs/sandbox.md"
-        assert result.status in {"crash", "timeout"}
+        assert result.status in {"crash", "timeout", "no_score"}
         return
     log = (tmp_path / "campaign/trials/t000001/trainer.log").read_text()
     assert isinstance(result, CommandOk), f"{result}\n{log}"

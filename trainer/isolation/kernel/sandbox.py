@@ -72,10 +72,10 @@ Not covered:
 * Shared mappings that no process has touched lately, of commands and on a GPU.
 * On a GPU: outside a world, an abstract name for a Unix socket, which CUDA's driver takes when it
   starts, so that an outside process could call the trial, and the machine's lists of connections;
-  GPU memory. Only memory of processes is counted. On a machine whose GPU shares its memory, CUDA's allocations do not count as resident, but the supervisor
-  watches the memory that is left.
-* Binding threads to processors, which the C library would do from another thread:
-  OMP_PROC_BIND and similar variables are not passed on.
+  GPU memory. Only memory of processes is counted. On a machine whose GPU shares its memory, CUDA's
+  allocations do not count as resident, but the supervisor watches the memory that is left.
+* Binding threads to processors, which the C library would do from another thread: OMP_PROC_BIND
+  and similar variables are not passed on.
 * Bursts between two polls of the supervisor, a tenth of a second: of the log, and without a cgroup
   of memory, processes and threads. RLIMIT_NPROC, the backstop behind the count of threads, does not
   bind root.

@@ -133,17 +133,21 @@ def enter(plan: Plan) -> None:
     _mount("tmpfs", _BASE, _NO_SUID | _NO_DEVICES, options)
     os.chdir(_BASE)
     _mount_proc()
-    _make_own_directories(temporary)
+    _make_own(temporary, host)
     _attach_all(trees, covers)
     for link, target in links.items():
-        _link(link, target)
-    _write_hosts(host)
-    _become_root()
+        place = link.lstrip("/")
+        if not os.path.lexists(place):
+            _make_place(os.path.dirname(place), is_folder=True)
+            os.symlink(target, place)
+    check(_call("pivot_root", b".", b"."), "pivot_root")
+    check(libc().umount2(b".", _DETACH), "umount2")
+    os.chdir("/")
     # Last, since places for mounts are made in the root and in covered folders.
     for path in ("/", *(path for path, is_folder in covers.items() if is_folder)):
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        _set_flags(place, _READ_ONLY)
-        os.close(place)
+        mounted = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        _set_flags(mounted, _READ_ONLY)
+        os.close(mounted)
 
 
 def held_bytes(pids: Sequence[int]) -> int:
@@ -172,7 +176,7 @@ def _places(plan: Plan) -> dict[str, int]:
         **{str(path): _NO_SUID for path in plan.devices},
     }
     kept: dict[str, int] = {}
-    for path in sorted(wanted, key=_parts):
+    for path in sorted(wanted):  # a folder comes before what is below it
         above = next((one for one in _and_above(path) if one in kept or one in plan.covered), "")
         if kept.get(above) != wanted[path] and os.path.exists(path):
             kept[path] = wanted[path]
@@ -221,10 +225,6 @@ def _and_above(path: str) -> Iterator[str]:
         path = os.path.dirname(path)
 
 
-def _parts(path: str) -> list[str]:
-    return path.split("/")
-
-
 # --- the new root, which is the current directory -----------------------------------------------
 
 
@@ -239,7 +239,7 @@ def _mount_proc() -> None:
             _attach(_clone(entry.path, _READ_ONLY, below=True), entry.path)
 
 
-def _make_own_directories(temporary: int) -> None:
+def _make_own(temporary: int, host: str) -> None:
     os.makedirs("tmp")
     _attach(temporary, "tmp")
     os.makedirs("dev/shm")
@@ -247,15 +247,15 @@ def _make_own_directories(temporary: int) -> None:
     _attach(_clone("dev/shm", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS), "dev/shm")
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"dev/{name}")
-    os.makedirs("var")
-    os.symlink("/tmp", "var/tmp")
+    os.makedirs("etc")
+    Path("etc/hosts").write_text(f"127.0.0.1 localhost {host}\n::1 localhost\n")
 
 
 def _attach_all(trees: dict[str, int], covers: dict[str, bool]) -> None:
     """Attach the trees, each where its path was, and cover what is closed in them."""
     Path(_COVERS).mkdir()
     Path(_COVERS, "file").touch(0)
-    for number, path in enumerate(sorted({*trees, *covers}, key=_parts)):
+    for number, path in enumerate(sorted({*trees, *covers})):
         place = path.lstrip("/")
         if path in trees:
             _make_place(place, is_folder=stat.S_ISDIR(os.fstat(trees[path]).st_mode))
@@ -269,30 +269,9 @@ def _attach_all(trees: dict[str, int], covers: dict[str, bool]) -> None:
 
 
 def _make_place(place: str, *, is_folder: bool) -> None:
-    folder = place if is_folder else os.path.dirname(place)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
+    os.makedirs((place if is_folder else os.path.dirname(place)) or ".", exist_ok=True)
     if not is_folder and not os.path.lexists(place):
         Path(place).touch()
-
-
-def _link(path: str, target: str) -> None:
-    place = path.lstrip("/")
-    if not os.path.lexists(place):
-        _make_place(os.path.dirname(place), is_folder=True)
-        os.symlink(target, place)
-
-
-def _write_hosts(host: str) -> None:
-    place = Path(*HOSTS.parts[1:])
-    place.parent.mkdir(exist_ok=True)
-    place.write_text(f"127.0.0.1 localhost {host}\n::1 localhost\n")
-
-
-def _become_root() -> None:
-    check(_call("pivot_root", b".", b"."), "pivot_root")
-    check(libc().umount2(b".", _DETACH), "umount2")
-    os.chdir("/")
 
 
 # --- calls --------------------------------------------------------------------------------------
