@@ -18,6 +18,8 @@ from typing import BinaryIO
 from autoresearch.errors import AutoresearchError, MachineryError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.EINVAL, errno.ENOTDIR, errno.EXDEV}
+"""Answers of :mod:`autoresearch.campaign_files` for an entry that is no plain file or folder."""
 
 
 @contextmanager
@@ -120,9 +122,10 @@ def writing(what: object, *, instead: str) -> Iterator[None]:
         yield
     except OSError as error:
         fix = "free some space" if error.errno in _NO_ROOM else "make it writable"
-        raise MachineryError(
-            f"cannot write {what}: {error.strerror or error}; {fix}, or {instead}"
-        ) from error
+        why = error.strerror or str(error)
+        if error.errno in _NO_FILE and isinstance(error.filename, str):
+            fix, why = "remove it", f"{error.filename}: {why}"
+        raise MachineryError(f"cannot write {what}: {why}; {fix}, or {instead}") from error
 
 
 _FULL_BYTES = 1 << 20
