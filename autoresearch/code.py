@@ -10,10 +10,15 @@ def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs ``module`` from :func:`package_root`.
 
     A checkout must come first on sys.path; installed packages must not come before the standard
-    library.
+    library. Started in any other directory, Python would import the packages of whoever made it.
     """
     installed = package_root().name in {"site-packages", "dist-packages"}
     return [sys.executable, *(["-P"] if installed else []), "-m", module, *arguments]
+
+
+def library_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of an installed library, from any directory."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def code_identity() -> str:

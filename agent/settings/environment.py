@@ -126,6 +126,11 @@ class _RatesEnvironment(BaseSettings, Rates):
     kwh_usd: KwhPrice = DEFAULT_KWH_USD
 
 
+def rate_variables() -> tuple[str, ...]:
+    """Return the names of the variables that :func:`read_rates` reads."""
+    return (*(name.upper() for name in Rates.model_fields), "AUTORESEARCH_USD_PER_KWH")
+
+
 def read_rates(overrides: Mapping[str, str] | None = None) -> Rates:
     """Return the published defaults, overridden by the environment, and both by ``overrides``.
 

@@ -198,7 +198,7 @@ def _refuse_unforkable(table: TrainerTable, program: Path) -> None:
     for name in table.preload:
         # As in the fork server: in a fresh Python, outside the sandbox.
         imported = subprocess.run(
-            [sys.executable, "-c", f"import {name}"],
+            [sys.executable, "-P", "-c", f"import {name}"],
             env=allowed_environment(),
             cwd="/",
             stdin=subprocess.DEVNULL,

@@ -5,10 +5,11 @@ import tempfile
 import threading
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from autoresearch.code import package_root
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import JOURNAL_FILE, REPORT_PAGE, TELEMETRY_FILE
 from trajectory.live.follower import Follower
@@ -24,11 +25,13 @@ class Drawer:
     Drawing takes seconds and much memory, so it happens in a process of its own, one at a time.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         """
         :param command: draws a report; ``--campaign DIR --out DIR`` is appended.
+        :param environ: the command's environment; by default this process's.
         """
         self._command = tuple(command)
+        self._environ = environ
         self._one_at_a_time = asyncio.Lock()
         self._drawn: dict[Path, tuple[int, bytes]] = {}
         """Number of rows and page, by campaign."""
@@ -51,7 +54,13 @@ class Drawer:
             place = ("--campaign", str(directory), "--out", folder)
             # Not anyio.run_process: where asyncio cancels its task, it waits for the process.
             process = await asyncio.create_subprocess_exec(
-                *self._command, *place, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+                *self._command,
+                *place,
+                env=self._environ,
+                cwd=package_root(),
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=PIPE,
             )
             try:
                 async with asyncio.timeout(DRAWING_S):
@@ -103,13 +112,18 @@ class Watched:
 class Board:
     """The campaigns, by name. :meth:`following` keeps them current; request handlers only read."""
 
-    def __init__(self, places: Iterable[Path], draw: Sequence[str]) -> None:
+    def __init__(
+        self,
+        places: Iterable[Path],
+        draw: Sequence[str],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         """Make a board without campaigns.
 
         :param places: campaigns, or directories that contain campaigns.
-        :param draw: the command that draws a report; see :class:`Drawer`.
+        :param draw: the command that draws a report, and its environment; see :class:`Drawer`.
         """
-        self.drawer = Drawer(draw)
+        self.drawer = Drawer(draw, environ)
         self._places = [place.absolute() for place in places]
         self._polls = 0
         self._polled_s = time.monotonic()

@@ -6,15 +6,16 @@ import importlib.util
 import os
 import shlex
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.settings.environment import read_environment
+from agent.settings.environment import rate_variables, read_environment
+from autoresearch.code import module_command
 from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import JOURNAL_FILE, is_imported
+from trainer.machine.environment import allowed_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from trajectory.queue import Queued
 
 DEFAULT_PLACE = Path("runs")
-DRAW = (sys.executable, "-c", "from agent.cli import main; main()", "report")
+DRAW = module_command("autoresearch", "report")
 NICENESS = 10
 """Niceness of the server, so that viewing does not slow the training."""
 END_S = 2
@@ -72,7 +73,14 @@ def serve(
             f"{places[0]} was imported from another tool and has no journal to follow; see it "
             f"with: {shlex.join(['autoresearch', 'report', '--campaign', str(places[0])])}"
         )
-    _run(Board(places, DRAW), access, host, port)
+    _run(Board(places, DRAW, drawing_environment()), access, host, port)
+
+
+def drawing_environment() -> dict[str, str]:
+    """Return the environment of a process that draws a report: no key, and what Matplotlib and the
+    costs need."""
+    folders = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
+    return allowed_environment(also=(*folders, *rate_variables()))
 
 
 def _propose(

@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from autoresearch.code import package_root
+from autoresearch.code import library_command, package_root
 from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.messages import Machine
 from trainer.executors.ray.node import NodeLane
-from trainer.machine.environment import as_it_is, tell
+from trainer.machine.environment import allowed_environment, as_it_is, tell
 
 _POLL_S = 0.5
 """How often a caller is heard while an answer is awaited, which costs no request."""
@@ -107,14 +106,20 @@ def takes_anyone() -> bool:
     """
     address = load_ray().get_runtime_context().gcs_address
     done = subprocess.run(
-        [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address],
-        env={**as_it_is(), "RAY_AUTH_MODE": "disabled"},
+        library_command("ray.scripts.scripts", "status", "--address", address),
+        env={**allowed_environment(also=("RAY_",)), **_tls_files(), "RAY_AUTH_MODE": "disabled"},
+        cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
         timeout=_PROBE_S,
     )
     return done.returncode == 0
+
+
+def _tls_files() -> dict[str, str]:
+    """Return the variables that name Ray's TLS files, which look like secrets and are paths."""
+    return {name: value for name, value in as_it_is().items() if name.startswith("RAY_TLS_")}
 
 
 def disconnect() -> None:
