@@ -7,9 +7,16 @@ from agent.menu.files import ProxyMenu
 from agent.search.first_row import first_row, read_campaign_row, tokens_without_holdout
 from agent.settings.campaign import CampaignSettings, seeds_of
 from agent.settings.environment import read_environment
+from autoresearch.campaign_files import (
+    has_file,
+    make_folder,
+    make_shared_folder,
+    replace_file,
+    sweep,
+)
 from autoresearch.closing import Closing
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
-from autoresearch.files import replace_file, sweep, sweep_all, writing_to
+from autoresearch.files import writing_to
 from autoresearch.layout import (
     COMPILED_DIR,
     HISTORY_FILE,
@@ -62,6 +69,9 @@ class Campaign(Closing):
         """A message to the user about how the campaign was opened, if there is one."""
         with ExitStack() as resources:
             _lock(directory, resources)
+            if self._makes_code:
+                with writing_to(directory):
+                    make_shared_folder(directory, COMPILED_DIR)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             self.row = self._first_row(sandbox)
             self.results = Results(directory / JOURNAL_FILE)
@@ -152,6 +162,13 @@ class Campaign(Closing):
         curve is assumed to be in the unit of its score."""
         return self.command is None or self.menu.measure.unit == "nats per token"
 
+    @property
+    def _makes_code(self) -> bool:
+        settings = self.settings
+        return self.command is not None or makes_code(
+            settings.backend, settings.device, compile=settings.compile
+        )
+
     def is_short_run(self, spec: TrialSpec) -> bool:
         """Return whether the spec is of one of the loop's own trials, not of a long run or a
         confirmation."""
@@ -171,11 +188,7 @@ class Campaign(Closing):
             file_bytes = int(self.menu.trainer.file_gib * 2**30)
             limits = limits.model_copy(update={"file_bytes": file_bytes})
         # Compiled code is cached. A command always gets the cache, because its script may compile.
-        cache = None
-        if self.command is not None or makes_code(
-            settings.backend, settings.device, compile=settings.compile
-        ):
-            cache = str((self.directory / COMPILED_DIR).absolute())
+        cache = str((self.directory / COMPILED_DIR).absolute()) if self._makes_code else None
         return TrialSpec(
             trial_id="",
             config=config,
@@ -227,10 +240,10 @@ class Campaign(Closing):
     def _keep_settings(self, *, is_new: bool) -> str | None:
         """Write campaign.toml if it is missing; return a message to the user if it was lost."""
         path = self.directory / SETTINGS_FILE
-        if not is_new and path.exists():
+        if not is_new and has_file(self.directory, SETTINGS_FILE):
             return None
         with writing_to(self.directory):
-            replace_file(path, self.settings.to_toml(), durable=True)
+            replace_file(self.directory, SETTINGS_FILE, self.settings.to_toml(), durable=True)
         if is_new:
             return None
         return (
@@ -270,8 +283,8 @@ def _lock(directory: Path, resources: ExitStack) -> None:
             "be given its path; choose another one with --campaign"
         )
     with writing_to(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
     resources.enter_context(CampaignLock(directory))
     with writing_to(directory):
-        sweep(directory / SETTINGS_FILE)
-        sweep_all(directory / IN_FLIGHT_DIR)
+        sweep(directory, name=SETTINGS_FILE)
+        sweep(directory, IN_FLIGHT_DIR)

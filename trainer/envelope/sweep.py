@@ -15,7 +15,9 @@ from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
+from autoresearch.campaign_files import make_folder, make_shared_folder
 from autoresearch.errors import MachineryError, SpecError
+from autoresearch.files import writing
 from autoresearch.layout import COMPILED_DIR, TRIALS_DIR
 from autoresearch.values import explain
 from trainer.corpus import Corpus
@@ -185,6 +187,10 @@ def run_timed(
 ) -> Timed:
     """Run a trial below ``directory`` whose first ``warmup`` steps are not counted."""
     trial_dir = directory / TRIALS_DIR / spec.trial_id
+    with writing(directory, instead="choose another folder"):
+        make_folder(directory, TRIALS_DIR)
+        if spec.code_cache is not None:
+            make_shared_folder(directory, COMPILED_DIR)
     shutil.rmtree(trial_dir, ignore_errors=True)  # of an earlier one that was interrupted or failed
     curve: list[CurvePoint] = []
     since_s = until_s = time.monotonic()
