@@ -4,6 +4,9 @@ The file has one row per line; rows are appended and never changed. A record exi
 complete. A power failure may leave a partial line or a line of zeros at the end, which was never
 reported as written. Readers skip it; :class:`Journal` removes it before the first append and keeps
 a copy. Damage anywhere else is an error that names the line.
+
+A journal may come from somebody else, so it is opened as :mod:`autoresearch.campaign_files`
+describes, and its size and each line's are limited.
 """
 
 import json
@@ -11,16 +14,20 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
+from autoresearch import campaign_files
 from autoresearch.closing import Closing
 from autoresearch.errors import JournalError, MachineryError
-from autoresearch.files import read_at, sync_directory, write_all
+from autoresearch.files import read_at, write_all
 from autoresearch.values import explain
 from trajectory.rows import SCHEMA, CampaignRow, Row, dump_row, parse_row
 
+MOST_BYTES = 8 << 30
+"""Largest journal that is read: a row has a few kilobytes."""
+MOST_LINE_BYTES = 64 << 20
 _BLOCK = 1 << 16
 _EXCERPT = 60
 
@@ -54,17 +61,20 @@ class Journal(Closing):
         self._failed = False
         """Whether a failed append may have left part of its line in the file."""
         try:
-            self._descriptor = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            self._descriptor = campaign_files.open_file(
+                path.parent, path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND
             )
         except OSError as error:
             raise _machinery("open", path, error) from error
         try:
-            sync_directory(path.parent)
+            campaign_files.sync_folder(path.parent)
             self.end = self._repair_end()
         except OSError as error:
             os.close(self._descriptor)
             raise _machinery("repair the end of", path, error) from error
+        except JournalError:
+            os.close(self._descriptor)
+            raise
 
     def rows(self) -> Iterator[Row]:
         """Return an iterator over all rows, which reads each row on demand.
@@ -118,6 +128,8 @@ class Journal(Closing):
         """
         size = os.fstat(self._descriptor).st_size
         start = _start_of_last_line(self._descriptor, size)
+        if size > MOST_BYTES or size - start > MOST_LINE_BYTES:
+            raise _too_long(self.path)
         last = read_at(self._descriptor, start, size - start)
         if not last or _is_json(last):
             if last and not last.endswith(b"\n"):
@@ -126,6 +138,8 @@ class Journal(Closing):
                 return size + 1
             return size
         before = _start_of_last_line(self._descriptor, start)
+        if start - before > MOST_LINE_BYTES:
+            raise _too_long(self.path)
         if start and not _is_json(read_at(self._descriptor, before, start - before)):
             # A power failure tears one line only.
             raise JournalError(
@@ -157,12 +171,13 @@ def read_rows(path: Path) -> Iterator[Row]:
 def read_records(path: Path, *, offset: int = 0, line: int = 0) -> Iterator[Record]:
     """Yield the records from byte ``offset`` on, after ``line`` lines; see :func:`read_rows`."""
     try:
-        with path.open("rb") as file:
+        with open_journal(path) as file:
             file.seek(offset)
-            lines = iter(file)
-            raw = next(lines, b"")
+            raw = file.readline(MOST_LINE_BYTES + 1)
             while raw:
-                following = next(lines, b"")
+                if len(raw) > MOST_LINE_BYTES:
+                    raise _too_long(path)
+                following = file.readline(MOST_LINE_BYTES + 1)
                 line += 1
                 offset += len(raw)
                 if not (following and raw.endswith(b"\n")) and not _is_json(raw):
@@ -173,6 +188,19 @@ def read_records(path: Path, *, offset: int = 0, line: int = 0) -> Iterator[Reco
         return
     except OSError as error:
         raise _machinery("read", path, error) from error
+
+
+def open_journal(path: Path) -> BinaryIO:
+    """Open a journal to read it.
+
+    :raises OSError: if it is no plain file in its directory.
+    :raises JournalError: if it is larger than any loop writes.
+    """
+    file = os.fdopen(campaign_files.open_file(path.parent, path.name), "rb")
+    if os.fstat(file.fileno()).st_size > MOST_BYTES:
+        file.close()
+        raise _too_long(path)
+    return file
 
 
 def batches(records: Iterable[Record], *, rows: int, size: int) -> Iterator[list[Record]]:
@@ -192,7 +220,7 @@ def batches(records: Iterable[Record], *, rows: int, size: int) -> Iterator[list
 def _parse(path: Path, line: int, raw: bytes) -> Row:
     if line == 1:
         first = None
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             first = json.loads(raw)
         schema = first.get("schema") if isinstance(first, dict) else None
         if isinstance(schema, int) and schema > SCHEMA:
@@ -225,7 +253,7 @@ def _is_json(raw: bytes) -> bool:
     """Return whether this is a complete line: no part of a JSON object is valid JSON."""
     try:
         json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):  # no row is nested so deeply
         return False
     return True
 
@@ -245,22 +273,21 @@ def _start_of_last_line(descriptor: int, size: int) -> int:
 def _save_torn(path: Path, torn: bytes) -> Path:
     """Save the removed bytes to a new file beside the journal and return its path."""
     number = 1
-    while (copy := path.with_name(f"{path.name}.torn-{number}")).exists():
+    while campaign_files.status_of(path.parent, name := f"{path.name}.torn-{number}") is not None:
         number += 1
-    try:
-        with copy.open("xb") as file:
-            file.write(torn)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        with suppress(OSError):
-            copy.unlink()
-        raise
-    return copy
+    campaign_files.replace_file(path.parent, name, torn, durable=True)
+    return path.with_name(name)
+
+
+def _too_long(path: Path) -> JournalError:
+    return JournalError(
+        f"{path} is larger than {MOST_BYTES >> 30} GiB or has a line of more than "
+        f"{MOST_LINE_BYTES >> 20} MiB, so no loop wrote it; restore the file from a copy"
+    )
 
 
 def _machinery(what: str, path: Path, error: OSError) -> MachineryError:
     return MachineryError(
         f"cannot {what} {path} ({error.strerror}); "
-        "check the disk's free space, its health and the file's permissions, then resume"
+        "check the disk's free space, its health, the file's kind and permissions, then resume"
     )

@@ -14,6 +14,7 @@ from typing import Literal, Self, TypeAlias
 
 from pydantic import ValidationError
 
+from autoresearch.campaign_files import open_file
 from autoresearch.errors import CampaignLockedError, MachineryError
 from autoresearch.layout import LOCK_FILE
 from autoresearch.safe_text import redact
@@ -52,11 +53,11 @@ class CampaignLock:
         """
         path = self._directory / LOCK_FILE
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_file(self._directory, LOCK_FILE, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise MachineryError(
                 f"cannot open {path} ({error.strerror}); "
-                "make the campaign's directory exist and be writable"
+                "make the campaign's directory exist and be writable, and the lock a plain file"
             ) from error
         try:
             _lock(descriptor)
@@ -114,8 +115,8 @@ LockState: TypeAlias = Literal["held", "free", "abandoned"]
 def lock_state(directory: Path) -> LockState:
     """Return whether a process writes the campaign now, without keeping any from doing so."""
     try:
-        descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # never written, or by another user
+        descriptor = open_file(directory, LOCK_FILE)
+    except OSError:  # never written, or no file that a loop would lock
         return "free"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
