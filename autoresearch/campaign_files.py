@@ -73,7 +73,9 @@ def replacing(directory: Path, name: str, *, durable: bool = False) -> Iterator[
     """
     with _folder_of(directory, name) as (folder, last):
         new = f".{last}.{os.urandom(8).hex()}"
-        descriptor = open_beneath(folder, new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY)
+        descriptor = open_beneath(
+            folder, new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o666
+        )
         try:
             with os.fdopen(descriptor, "wb") as file:
                 yield file
@@ -218,11 +220,12 @@ def make_shared_folder(directory: Path, name: str) -> None:
         os.close(descriptor)
 
 
-def check_writable(directory: Path, name: str) -> None:
-    """Check a file that a library opens by its path: it must be missing, or be one that
-    :func:`open_file` would open for writing."""
-    with suppress(FileNotFoundError):
-        os.close(open_file(directory, name, os.O_RDWR))
+def check_database(directory: Path, name: str) -> None:
+    """Check a file that SQLite opens by its path, and the files that it keeps beside it: each must
+    be missing, or be one that :func:`open_file` would open for writing."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            os.close(open_file(directory, name + suffix, os.O_RDWR))
 
 
 @contextmanager

@@ -2,12 +2,10 @@
 
 A new file is written beside its target under a random name and then renamed over it. So concurrent
 writers do not collide, links beside the target are not followed, and readers see the old content or
-the new. A kill midway leaves a ``.NAME.…`` file that nothing reads; :func:`sweep` removes it when
-nobody else can be writing.
+the new. A kill midway leaves a ``.NAME.…`` file that nothing reads.
 """
 
 import errno
-import glob
 import os
 import stat
 from collections.abc import Iterator
@@ -52,24 +50,6 @@ def replace_file(path: Path, data: bytes | str, *, durable: bool = False) -> Non
     """Replace a file's content in one step, as :func:`replacing` does; text as UTF-8."""
     with replacing(path, durable=durable) as file:
         file.write(data.encode() if isinstance(data, str) else data)
-
-
-def sweep(path: Path) -> None:
-    """Remove what kills during a replacement of ``path`` have left beside it.
-
-    Call it only while holding the sole right to write there: it would remove another writer's new
-    file.
-
-    :raises OSError: if the disk refuses.
-    """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
-        left.unlink()
-
-
-def sweep_all(directory: Path) -> None:
-    """Call :func:`sweep` for every file of a directory, which may be missing."""
-    for left in directory.glob(f".*.{'[0-9a-f]' * 16}"):
-        left.unlink()
 
 
 def sync_directory(directory: Path) -> None:

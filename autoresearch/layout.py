@@ -23,6 +23,8 @@ export/             exports for other tools
 import re
 from pathlib import Path
 
+from autoresearch.campaign_files import has_file, names
+
 SETTINGS_FILE = "campaign.toml"
 JOURNAL_FILE = "trajectory.jsonl"
 HISTORY_FILE = "history.sqlite"
@@ -58,9 +60,10 @@ FIGURES_DIR = "figures"
 
 def is_imported(directory: Path) -> bool:
     """Return whether this directory is read-only because it was imported."""
-    return (directory / IMPORTED_FILE).is_file()
+    return has_file(directory, IMPORTED_FILE)
 
 
+_IN_FLIGHT = re.compile(r"[0-9].*\.json")
 _TRIAL_ID = re.compile(r"t[0-9]{6,}")
 
 
@@ -89,6 +92,6 @@ def in_flight_name(iteration: int) -> str:
     return f"{iteration:06d}.json"
 
 
-def in_flight_files(directory: Path) -> list[Path]:
-    """Return a campaign's files of iterations in flight, the lowest iteration first."""
-    return sorted((directory / IN_FLIGHT_DIR).glob("[0-9]*.json"), key=lambda file: file.name)
+def in_flight_names(directory: Path) -> list[str]:
+    """Return the names in ``in_flight`` of a campaign's iterations, the lowest iteration first."""
+    return [name for name in names(directory, IN_FLIGHT_DIR) if _IN_FLIGHT.fullmatch(name)]

@@ -23,7 +23,7 @@ from agent.proposers.sampler import SamplerProposer
 from agent.search.campaign import Campaign
 from agent.search.first_row import new_settings
 from agent.search.stopping import Goal
-from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
+from autoresearch.layout import JOURNAL_FILE
 from bench.model_replies import PATIENCE, SERVER
 from bench.search.made_up import MadeUpWorld
 from bench.small_model import MODELS, small_model, why_not
@@ -48,7 +48,7 @@ def run(directory: Path, url: str, iterations: int, tokens: int) -> None:
 
     def proposer(rails: Rails) -> Proposer:
         prompter = Prompter(rails.budget, tokens=tokens)
-        kept = Conversations(directory / PROMPTS_DIR)
+        kept = Conversations(directory)
         llm = LlmProposer(Endpoint(url, patience=PATIENCE), rails, prompter, kept)
         return HybridProposer(SamplerProposer(rails), llm.choose, rails, share=1)
 
@@ -64,7 +64,7 @@ def run(directory: Path, url: str, iterations: int, tokens: int) -> None:
 
 def replies(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield each reply of the night, and whether it repeats the example at its prompt's end."""
-    kept = Conversations(directory / PROMPTS_DIR)
+    kept = Conversations(directory)
     for row in read_rows(directory / JOURNAL_FILE):
         if not isinstance(row, IterationRow) or row.proposer.prompt_sha256 is None:
             continue

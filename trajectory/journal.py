@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
@@ -172,22 +172,27 @@ def read_records(path: Path, *, offset: int = 0, line: int = 0) -> Iterator[Reco
     """Yield the records from byte ``offset`` on, after ``line`` lines; see :func:`read_rows`."""
     try:
         with open_journal(path) as file:
-            file.seek(offset)
-            raw = file.readline(MOST_LINE_BYTES + 1)
-            while raw:
-                if len(raw) > MOST_LINE_BYTES:
-                    raise _too_long(path)
-                following = file.readline(MOST_LINE_BYTES + 1)
-                line += 1
-                offset += len(raw)
-                if not (following and raw.endswith(b"\n")) and not _is_json(raw):
-                    return
-                yield Record(line, offset, raw, _parse(path, line, raw))
-                raw = following
+            yield from records_of(file, path, offset=offset, line=line)
     except FileNotFoundError:
         return
     except OSError as error:
         raise _machinery("read", path, error) from error
+
+
+def records_of(file: IO[bytes], path: Path, *, offset: int = 0, line: int = 0) -> Iterator[Record]:
+    """Yield the records of an open journal, which ``path`` names in errors."""
+    file.seek(offset)
+    raw = file.readline(MOST_LINE_BYTES + 1)
+    while raw:
+        if len(raw) > MOST_LINE_BYTES:
+            raise _too_long(path)
+        following = file.readline(MOST_LINE_BYTES + 1)
+        line += 1
+        offset += len(raw)
+        if not (following and raw.endswith(b"\n")) and not _is_json(raw):
+            return
+        yield Record(line, offset, raw, _parse(path, line, raw))
+        raw = following
 
 
 def open_journal(path: Path) -> BinaryIO:

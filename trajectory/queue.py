@@ -19,8 +19,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
+from autoresearch.campaign_files import (
+    has_file,
+    make_folder,
+    names,
+    read_file,
+    remove,
+    rename,
+    replace_file,
+    sync_folder,
+)
 from autoresearch.errors import CampaignError
-from autoresearch.files import read_given, replace_file, sync_directory, writing_to
+from autoresearch.files import writing_to
 from autoresearch.layout import QUEUE_DIR, TAKEN_DIR
 from autoresearch.values import Frozen, PlainText
 from trajectory.proposals import Proposal
@@ -30,6 +40,7 @@ QUEUED = "queued"
 MOST_WAITING = 1000
 MOST_BYTES = 1 << 18
 """Largest file of a proposal that the loop reads."""
+_TAKEN = f"{QUEUE_DIR}/{TAKEN_DIR}"
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]{6}-[0-9a-f]{8}")
 
 
@@ -72,25 +83,23 @@ def add(directory: Path, proposal: Proposal, author: str | None = None) -> Queue
         queued = Queued(id=number, author=author, proposal=proposal)
     except ValidationError as error:
         raise CampaignError("the author's name has over 100 characters; shorten it") from error
-    folder = directory / QUEUE_DIR
-    if len(_files(folder)) >= MOST_WAITING:
+    if len(_ids(directory, QUEUE_DIR)) >= MOST_WAITING:
         raise CampaignError(
-            f"{MOST_WAITING} proposals wait in {folder} already; let the loop take some, or "
-            "withdraw some"
+            f"{MOST_WAITING} proposals wait in {directory / QUEUE_DIR} already; let the loop take "
+            "some, or withdraw some"
         )
     with writing_to(directory):
-        folder.mkdir(exist_ok=True)
-        sync_directory(directory)
-        replace_file(folder / f"{number}.json", queued.model_dump_json(), durable=True)
+        make_folder(directory, QUEUE_DIR)
+        sync_folder(directory)
+        replace_file(directory, _file(QUEUE_DIR, number), queued.model_dump_json(), durable=True)
     return queued
 
 
 def queued_in(directory: Path) -> list[Queued]:
     """Return the proposals taken but not yet in the journal, and then those that wait."""
-    folder = directory / QUEUE_DIR
-    read = [(file, "taken") for file in _files(folder / TAKEN_DIR)]
-    read += [(file, "waiting") for file in _files(folder)]
-    found = ((_read(file), state) for file, state in read)
+    read = [(_TAKEN, number, "taken") for number in _ids(directory, _TAKEN)]
+    read += [(QUEUE_DIR, number, "waiting") for number in _ids(directory, QUEUE_DIR)]
+    found = ((_read(directory, folder, number), state) for folder, number, state in read)
     return [one.model_copy(update={"state": state}) for one, state in found if one is not None]
 
 
@@ -100,15 +109,11 @@ def withdraw(directory: Path, number: str) -> None:
     :raises CampaignError: if none of that id waits.
     :raises MachineryError: if the directory cannot be written.
     """
-    path = directory / QUEUE_DIR / f"{number}.json"
     with writing_to(directory):
-        if _ID.fullmatch(number) and path.is_file():
-            try:
-                path.unlink()
-            except FileNotFoundError:
-                pass  # the loop was faster
-            else:
-                sync_directory(path.parent)
+        if _ID.fullmatch(number) and has_file(directory, _file(QUEUE_DIR, number)):
+            removed = remove(directory, _file(QUEUE_DIR, number))
+            sync_folder(directory, QUEUE_DIR)
+            if removed:  # else the loop was faster
                 return
     raise CampaignError(
         f"no proposal {number[:60]!r} waits in {directory}: it may have been taken; see those that "
@@ -125,17 +130,18 @@ class ProposalQueue:
     """Records and shows what happened to a file that holds no proposal."""
     _known: set[str] = field(default_factory=set)
     """Ids that have a row or an iteration in flight."""
-    _again: list[Path] = field(default_factory=list)
-    """Proposals that a killed session had taken."""
+    _again: list[str] = field(default_factory=list)
+    """Ids of the proposals that a killed session had taken."""
 
     def recover(self, in_journal: Iterable[str], in_flight: Iterable[str]) -> None:
         """Find what an earlier session had taken; call this once before :meth:`take`."""
         self._known = {*in_journal}
-        for file in (*_files(self._taken), *_files(self._taken.parent)):
-            if file.stem in self._known:
-                self.clear(file.stem)  # killed between its row and this
+        for number in (*_ids(self.directory, _TAKEN), *_ids(self.directory, QUEUE_DIR)):
+            if number in self._known:
+                self.clear(number)  # killed between its row and this
         self._known |= {*in_flight}
-        self._again = [file for file in _files(self._taken) if file.stem not in self._known]
+        taken = _ids(self.directory, _TAKEN)
+        self._again = [number for number in taken if number not in self._known]
 
     def take(self) -> Queued | None:
         """Take the proposal that has waited longest; None if none waits.
@@ -143,44 +149,51 @@ class ProposalQueue:
         :raises MachineryError: if the directory cannot be written.
         """
         with writing_to(self.directory):
-            while (file := self._next_file()) is not None:
-                if file.stem not in self._known and (queued := _read(file)) is not None:
+            while (number := self._next()) is not None:
+                if number in self._known:
+                    continue
+                if (queued := _read(self.directory, _TAKEN, number)) is not None:
                     self._known.add(queued.id)
                     return queued
-                if file.stem not in self._known:
-                    kept = file.rename(file.with_suffix(".unreadable"))
-                    self.note(f"{kept} is not a proposal and was skipped; propose it again")
+                kept = f"{_TAKEN}/{number}.unreadable"
+                rename(self.directory, _file(_TAKEN, number), kept)
+                where = self.directory / kept
+                self.note(f"{where} is not a proposal and was skipped; propose it again")
         return None
 
     def clear(self, number: str) -> None:
         """Remove a proposal whose row is in the journal."""
         with writing_to(self.directory):
-            for folder in (self._taken, self._taken.parent):
-                (folder / f"{number}.json").unlink(missing_ok=True)
+            for folder in (_TAKEN, QUEUE_DIR):
+                remove(self.directory, _file(folder, number))
 
-    def _next_file(self) -> Path | None:
+    def _next(self) -> str | None:
+        """Take a file and return its id."""
         if self._again:
             return self._again.pop(0)
-        for file in _files(self._taken.parent):
-            self._taken.mkdir(exist_ok=True)
+        for number in _ids(self.directory, QUEUE_DIR):
+            make_folder(self.directory, _TAKEN)
             try:
-                return file.rename(self._taken / file.name)
+                rename(self.directory, _file(QUEUE_DIR, number), _file(_TAKEN, number))
             except FileNotFoundError:
                 continue  # withdrawn just now
+            return number
         return None
 
-    @property
-    def _taken(self) -> Path:
-        return self.directory / QUEUE_DIR / TAKEN_DIR
+
+def _ids(directory: Path, folder: str) -> list[str]:
+    files = (name.partition(".") for name in names(directory, folder))
+    return [number for number, _, kind in files if kind == "json" and _ID.fullmatch(number)]
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.glob("*.json") if _ID.fullmatch(file.stem))
+def _file(folder: str, number: str) -> str:
+    return f"{folder}/{number}.json"
 
 
-def _read(file: Path) -> Queued | None:
+def _read(directory: Path, folder: str, number: str) -> Queued | None:
     try:
-        queued = Queued.model_validate(from_json(read_given(file, MOST_BYTES)))
+        data = read_file(directory, _file(folder, number), MOST_BYTES)
+        queued = Queued.model_validate(from_json(data))
     except (OSError, ValueError):
         return None
-    return queued if queued.id == file.stem else None
+    return queued if queued.id == number else None

@@ -19,7 +19,7 @@ from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
 from agent.workbench.places import existing_campaign, refuse_imported
 from autoresearch.errors import CampaignError, JournalError, SettingsError
-from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import changes_text
 from trainer.spec import BPB, difference
@@ -138,7 +138,7 @@ class CampaignView:
         from agent.settings.environment import read_rates  # noqa: PLC0415 (of use to the report alone)
         from funnel.cost.bill import search_bill  # noqa: PLC0415
         from funnel.cost.measured import Usage  # noqa: PLC0415
-        from trainer.isolation.trial_files import read_curve  # noqa: PLC0415
+        from trajectory.curves import read_curve  # noqa: PLC0415
         from trajectory.report.findings import ReportedKnob, read_findings  # noqa: PLC0415
 
         rates, row = read_rates(), self.row
@@ -150,7 +150,7 @@ class CampaignView:
             self.journal,
             [ReportedKnob(one.name, one.domain, one.default) for one in menu.knobs.values()],
             menu.knob_values,
-            lambda trial_id: read_curve(self.directory / TRIALS_DIR / trial_id),
+            lambda trial_id: read_curve(self.directory, trial_id),
             lambda row: usage.add(row, rates.spark_kw),
             lambda: search_bill(rates, usage),
         )

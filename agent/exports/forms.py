@@ -13,9 +13,9 @@ from agent.proposers.llm.completions import Conversations, Message
 from agent.search.first_row import read_campaign_row
 from autoresearch.errors import FormatError
 from autoresearch.files import replacing
-from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR, TRIALS_DIR
-from trainer.isolation.trial_files import read_curve
+from autoresearch.layout import JOURNAL_FILE
 from trainer.spec import CurvePoint
+from trajectory.curves import read_curve
 from trajectory.formats.mlflow_runs import write_trials
 from trajectory.formats.table import trials_table, write_csv, write_parquet
 from trajectory.formats.tracked import tracked_trials
@@ -122,12 +122,10 @@ def export_mlflow(directory: Path, where: str) -> Exported:
     """Write one run per trial with its curve, in an experiment named after the campaign."""
     if where.startswith("file:") and "://" not in where:  # the form in MLflow's documentation
         where = Path(where.removeprefix("file:")).absolute().as_uri()
-    trials = directory / TRIALS_DIR
-    known = {path.name for path in trials.iterdir()} if trials.is_dir() else set()
     without: list[str] = []
 
     def curve(trial_id: str) -> list[CurvePoint]:
-        points = read_curve(trials / trial_id) if trial_id in known else []
+        points = read_curve(directory, trial_id)
         if not points:
             without.append(trial_id)
         return points
@@ -158,7 +156,7 @@ def export_chat(directory: Path, where: str, *, accepted_only: bool = True) -> E
 
     :param accepted_only: export replies that the rails passed, and count the others.
     """
-    conversations = Conversations(directory / PROMPTS_DIR)
+    conversations = Conversations(directory)
     left_out: Counter[str] = Counter()
     campaign_id = campaign_row(directory).id
     written = 0

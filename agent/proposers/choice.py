@@ -15,7 +15,6 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 from autoresearch.files import read_given
-from autoresearch.layout import PROMPTS_DIR
 from autoresearch.words import counted
 
 
@@ -97,7 +96,7 @@ def _with_model(
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
 
     endpoint = Endpoint.of(environment)
-    llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / PROMPTS_DIR))
+    llm = LlmProposer(endpoint, rails, prompter, Conversations(directory))
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":

@@ -102,8 +102,7 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
     :raises FormatError: if one is not a trajectory.
     :raises CampaignError: if one is the campaign itself, or a duplicate.
     """
-    journal = own / JOURNAL_FILE
-    first = next(read_rows(journal), None) if journal.is_file() else None
+    first = next(read_rows(own / JOURNAL_FILE), None)
     own_id = first.id if isinstance(first, CampaignRow) else None
     known = {own_id: own}
     sources = [read_campaign_source(path) for path in paths]

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.settings.campaign import CampaignSettings, Sources
+from autoresearch.campaign_files import has_file, names, status_of
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
 from autoresearch.options import built_in_flags, set_fields
@@ -89,9 +90,8 @@ def refuse_lost_journal(directory: Path) -> None:
     """
     :raises CampaignError: if the directory has no journal, and shows that there was one.
     """
-    trials = directory / TRIALS_DIR
-    has_trials = trials.is_dir() and any(not one.name.startswith(".") for one in trials.iterdir())
-    if has_trials or (directory / HISTORY_FILE).is_file():
+    has_trials = any(not name.startswith(".") for name in names(directory, TRIALS_DIR))
+    if has_trials or has_file(directory, HISTORY_FILE):
         raise CampaignError(
             f"{directory} has {'trials' if has_trials else 'the history'} of a campaign and no "
             f"{JOURNAL_FILE}, or an empty one; restore it from a copy, or choose another "
@@ -108,7 +108,7 @@ def resumed_settings(
         cores per trial under a budget in seconds, with the difference.
     """
     path = directory / SETTINGS_FILE
-    is_kept = path.exists()
+    is_kept = status_of(directory, SETTINGS_FILE) is not None
     read = CampaignSettings.from_toml(path) if is_kept else _settings_of(row, chosen)
     # The rules are those that the campaign began with: from campaign.toml, or else the first row.
     unsaid = Rules.model_fields.keys() - read.model_fields_set
@@ -160,8 +160,6 @@ def read_campaign_row(directory: Path) -> CampaignRow | None:
     :raises CampaignError: if the journal begins with another kind of row.
     """
     journal = directory / JOURNAL_FILE
-    if not journal.exists():
-        return None
     for row in read_rows(journal):
         if isinstance(row, CampaignRow):
             return row

@@ -24,8 +24,9 @@ from agent.proposers.base import Memory, Offer, Proposer
 from agent.search.campaign import Campaign
 from agent.search.race import Race, Wanted
 from agent.search.trial import Trial
-from autoresearch.files import replace_file, writing_to
-from autoresearch.layout import IN_FLIGHT_DIR, in_flight_files, in_flight_name
+from autoresearch.campaign_files import make_folder, read_file, remove, replace_file
+from autoresearch.files import writing_to
+from autoresearch.layout import IN_FLIGHT_DIR, in_flight_name, in_flight_names
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from autoresearch.words import timestamp
 from trainer.spec import AnyConfig, PruneRule
@@ -202,16 +203,17 @@ class PendingFiles:
         """Write or replace an iteration's file, without fsync: after a power cut at worst a
         proposal is asked for again."""
         with writing_to(self.directory):
-            (self.directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
-            replace_file(self._path(pending.iter), pending.model_dump_json())
+            make_folder(self.directory, IN_FLIGHT_DIR)
+            replace_file(self.directory, _name(pending.iter), pending.model_dump_json())
 
     def read(self) -> dict[int, PendingIteration]:
         """Return the readable iterations by number, the lowest first."""
         by_number = {}
-        for file in in_flight_files(self.directory):
+        for name in in_flight_names(self.directory):
             with suppress(OSError, ValidationError):
-                pending = PendingIteration.model_validate_json(file.read_bytes())
-                if file == self._path(pending.iter):
+                file = read_file(self.directory, f"{IN_FLIGHT_DIR}/{name}")
+                pending = PendingIteration.model_validate_json(file)
+                if name == in_flight_name(pending.iter):
                     by_number[pending.iter] = pending
         return dict(sorted(by_number.items()))
 
@@ -236,7 +238,8 @@ class PendingFiles:
     def clear(self, iteration: int) -> None:
         """Remove the file of an iteration that is in the journal."""
         with writing_to(self.directory):
-            self._path(iteration).unlink(missing_ok=True)
+            remove(self.directory, _name(iteration))
 
-    def _path(self, iteration: int) -> Path:
-        return self.directory / IN_FLIGHT_DIR / in_flight_name(iteration)
+
+def _name(iteration: int) -> str:
+    return f"{IN_FLIGHT_DIR}/{in_flight_name(iteration)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from autoresearch.campaign_files import status_of
 from autoresearch.errors import SettingsError
 from autoresearch.layout import PAUSE_FILE
 from autoresearch.words import counted
@@ -99,7 +99,7 @@ class StopRequest:
 
 def pause_requested(directory: Path) -> bool:
     """Return whether a person put a ``pause`` file into the campaign's directory."""
-    return os.path.lexists(directory / PAUSE_FILE)
+    return status_of(directory, PAUSE_FILE) is not None
 
 
 DEFAULT_ITERATIONS = 100

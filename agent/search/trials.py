@@ -22,12 +22,14 @@ from pathlib import Path
 from agent.search.race import Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import StartHook, Trial, TrialWatcher, read_orphaned_trials
+from autoresearch.campaign_files import has_folder, make_folder, names
 from autoresearch.files import writing_to
-from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
+from autoresearch.layout import ORDERS_DIR, TRIALS_DIR, is_trial_id, nth_trial_id, trial_number
 from autoresearch.words import timestamp
 from trainer.executors.base import CANCEL_S, POLL_S, Executor, Finished, Job, TrialAborted
-from trainer.isolation.trial_files import read_curve, wall_s
+from trainer.isolation.trial_files import wall_s
 from trainer.spec import AnyConfig, CurvePoint, PruneRule, TrialSpec
+from trajectory.curves import read_curve
 from trajectory.rows import Role, TrialRecord
 
 
@@ -50,10 +52,13 @@ class TrialRunner:
         :param template: the spec of a config and seed, its trial_id empty.
         :param accounted: ids of the trials that some row names.
         """
-        with writing_to(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            on_disk = {p.name for p in directory.iterdir() if is_trial_id(p.name)}
         self._directory = directory
+        self._campaign = directory.parent
+        with writing_to(directory):
+            make_folder(self._campaign, f"{TRIALS_DIR}/{ORDERS_DIR}")
+            # A trial gets a number above all of these, so nothing has its directory's name.
+            on_disk = {name for name in names(self._campaign, TRIALS_DIR) if is_trial_id(name)}
+        readable = {name for name in on_disk if has_folder(directory, name)}
         self._template = template
         self._executor = executor
         self.stop = stop
@@ -75,7 +80,8 @@ class TrialRunner:
         """Speculative trials given up, not yet in a row."""
         self._claimed: set[str] = set()
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
-        self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
+        self.orphaned = read_orphaned_trials(directory, readable - accounted)
+        self.orphaned.unfinished += sorted(on_disk - readable - accounted)
 
     @property
     def places(self) -> int:
@@ -277,5 +283,5 @@ class TrialRunner:
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Return a trial's learning curve; empty if it left no readable one."""
         if trial_id not in self._curves:
-            self._curves[trial_id] = read_curve(self._directory / trial_id)
+            self._curves[trial_id] = read_curve(self._campaign, trial_id)
         return self._curves[trial_id]

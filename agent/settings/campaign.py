@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from autoresearch.campaign_files import read_file
 from autoresearch.errors import SettingsError
-from autoresearch.files import read_given
 from autoresearch.options import AsOption, toml_values
 from autoresearch.values import Frozen, PositiveInt, explain
 from autoresearch.words import is_utf8, toml_text
@@ -133,6 +133,8 @@ class Policy(_Means, Rules, _Search):
         return Rules.model_validate({name: getattr(self, name) for name in Rules.model_fields})
 
 
+MOST_SETTINGS_BYTES = 1 << 20
+
 _LEFT_OUT = (
     ("lanes", 1),
     ("executor", "local"),
@@ -198,13 +200,14 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         :raises SettingsError: naming the file and what is wrong in it.
         """
         try:
-            text = read_given(path).decode("utf-8")
+            text = read_file(path.parent, path.name, MOST_SETTINGS_BYTES).decode("utf-8")
             said = tomllib.loads(text)
             return cls.model_validate({k: v for k, v in said.items() if k not in _GONE})
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{path} cannot be read as TOML: {error}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise SettingsError(f"{path} cannot be read as TOML: {why}; repair it") from error
 
 
 _GONE = ("llm_warmup",)

@@ -45,9 +45,10 @@ from agent.workbench.greeting import greet
 from agent.workbench.lane_opening import AUTO, choose_device
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.session import Session
+from autoresearch.campaign_files import make_folder, make_shared_folder
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import writing_to
-from autoresearch.layout import LOG_FILE, RESULT_FILE, TRIALS_DIR, WARM_UP_DIR
+from autoresearch.layout import LOG_FILE, ORDERS_DIR, RESULT_FILE, TRIALS_DIR, WARM_UP_DIR
 from autoresearch.words import timestamp
 from trainer.code_check import CodeRunner
 from trainer.executors.base import Executor, TrialAborted
@@ -270,6 +271,8 @@ def _run(
     )
     with stop.deferred():
         with writing_to(campaign.directory):
+            make_shared_folder(campaign.directory, f"{TRIALS_DIR}/{WARM_UP_DIR}")
+            make_folder(campaign.directory, f"{TRIALS_DIR}/{ORDERS_DIR}")
             clear(trial_dir / RESULT_FILE)
         try:
             ended = executor.run(spec, trial_dir, should_stop=stop.at_once)

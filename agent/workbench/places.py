@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autoresearch.campaign_files import has_file, status_of
 from autoresearch.errors import CampaignError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 
@@ -30,17 +30,17 @@ def default_campaign(menu: str | None) -> Path:
 def latest_campaign() -> Path:
     """Return the campaign in ``runs`` that was written to last, else that of the default menu."""
     written: list[tuple[float, Path]] = []
-    for name in (JOURNAL_FILE, IMPORTED_FILE):
-        for path in Path("runs").glob(f"*/{name}"):
-            with suppress(OSError):
-                written.append((path.stat().st_mtime, path.parent))
+    for directory in Path("runs").glob("*"):
+        for name in (JOURNAL_FILE, IMPORTED_FILE):
+            if (status := status_of(directory, name)) is not None:
+                written.append((status.st_mtime, directory))
     return max(written, default=(0.0, default_campaign(None)))[1]
 
 
 def say_if_new(directory: Path) -> None:
     """Print which campaign was written to last if ``directory``, the default, has none yet."""
     latest = latest_campaign()  # no loop resumes one that was imported, which has no journal
-    if (latest / JOURNAL_FILE).exists() and not (directory / JOURNAL_FILE).exists():
+    if has_file(latest, JOURNAL_FILE) and not has_file(directory, JOURNAL_FILE):
         typer.echo(
             f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
             f" autoresearch loop --campaign {latest}",
@@ -59,7 +59,7 @@ def existing_campaign(campaign: Path | None) -> Path:
             f"{directory} was imported from another tool, so only top, report and loop --prior "
             "can read it; choose one of this tool's campaigns with --campaign"
         )
-    if not (directory / JOURNAL_FILE).is_file():
+    if not has_file(directory, JOURNAL_FILE):
         raise CampaignError(
             f"{directory} holds no campaign (no {JOURNAL_FILE}); choose one with --campaign, "
             f"or start one with: autoresearch loop"

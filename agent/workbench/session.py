@@ -26,6 +26,7 @@ from agent.workbench.lane_opening import device_telemetry, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import existing_campaign, refuse_imported
 from autoresearch import screen
+from autoresearch.campaign_files import has_folder
 from autoresearch.errors import CampaignError
 from autoresearch.files import naming_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
@@ -85,7 +86,8 @@ class Session:
                 )
             )
             here = settings.executor == "local"
-            clear_left(directory / TRIALS_DIR)
+            if has_folder(directory, TRIALS_DIR):
+                clear_left(directory / TRIALS_DIR)
             telemetry = device_telemetry(settings.device, executor.places, here=here)
             note = partial(say, console, style="yellow")
             sampler = resources.enter_context(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from agent.menu.files import menu_of
 from autoresearch.errors import HandoffError
-from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
-from trainer.isolation.trial_files import read_curve
 from trainer.spec import Config, CurvePoint, gpt
 from trajectory import ranking
 from trajectory.confirmed import Confirmed, ConfirmedConfig
+from trajectory.curves import read_curve
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
@@ -109,7 +109,7 @@ class LaunchCase:
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Return a trial's learning curve; empty if it left none."""
-        return read_curve(self.directory / TRIALS_DIR / trial_id)
+        return read_curve(self.directory, trial_id)
 
 
 def read_case(directory: Path, *, top: int = 10) -> LaunchCase:

@@ -87,7 +87,7 @@ def test_only_a_plain_file_of_ones_own_is_opened(
         with pytest.raises(OSError, match=r"."):
             campaign_files.open_file(campaign, name, flags)
     with pytest.raises(OSError, match=r"."):
-        campaign_files.check_writable(campaign, name)
+        campaign_files.check_database(campaign, name)
     assert {path.name for path in outside.iterdir()} == {"secret", "inner"}
     assert (outside / "secret").read_text() == DECOY
 

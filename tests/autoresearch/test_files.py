@@ -15,14 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch import campaign_files
 from autoresearch.errors import MachineryError
-from autoresearch.files import naming_full_disk, replace_file, replacing, sweep, writing, writing_to
+from autoresearch.files import naming_full_disk, replace_file, replacing, writing, writing_to
 from tests.support.places import ROOT
 
 MEBIBYTE = 1 << 20
 REPLACE_FOR_EVER = """
 import sys
 from pathlib import Path
+from autoresearch import campaign_files
 from autoresearch.files import replace_file
 while True:
     for letter in sys.argv[2]:
@@ -31,6 +33,7 @@ while True:
 STOP_HALF_WAY = """
 import sys, time
 from pathlib import Path
+from autoresearch import campaign_files
 from autoresearch.files import replacing
 with replacing(Path(sys.argv[1]), durable=True) as file:
     file.write(b"new")
@@ -114,10 +117,8 @@ def test_a_kill_half_way_leaves_the_old_and_nothing_in_the_way(tmp_path: Path) -
     assert (half.read_text(), half.name[:3]) == ("new", ".x.")
     replace_file(path, "newer")
     assert path.read_text() == "newer"
-    other = tmp_path / ".x.json"
-    other.write_text("another's")
-    sweep(path)
-    assert set(tmp_path.iterdir()) == {path, other}
+    campaign_files.sweep(tmp_path, name=path.name)
+    assert set(tmp_path.iterdir()) == {path}
 
 
 def test_a_kill_at_any_moment_leaves_one_of_the_two_whole(tmp_path: Path) -> None:

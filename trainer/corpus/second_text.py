@@ -15,13 +15,14 @@ among the parts shows how far it holds for other text.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from autoresearch.campaign_files import make_folder, read_file, replace_file
 from autoresearch.errors import CorpusError
-from autoresearch.files import replace_file
 from trainer.corpus.documents import (
     HELDOUT_AT_MOST_ONE_IN,
     NEEDED_BYTES,
@@ -60,20 +61,25 @@ class FreshText:
     """Number of documents omitted because the corpus contains them."""
 
     def written(self, directory: Path) -> ScoredText:
-        """Write its tokens into ``directory``, in a file named by their hash.
+        """Write its tokens into a folder of a campaign, in a file named by their hash.
 
         :raises MachineryError: if the disk refuses.
         """
         data = np.ascontiguousarray(self.tokens).tobytes()
         sha256 = hashlib.sha256(data).hexdigest()
-        path = directory / f"{sha256[:16]}.bin"
+        name = f"{sha256[:16]}.bin"
         with writing_corpus(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
-                replace_file(path, data, durable=True)
-        return ScoredText(
-            name=self.name, path=str(path.absolute()), sha256=sha256, parts=self.parts
-        )
+            make_folder(directory.parent, directory.name)
+            if not _holds(directory, name, data):
+                replace_file(directory, name, data, durable=True)
+        path = str((directory / name).absolute())
+        return ScoredText(name=self.name, path=path, sha256=sha256, parts=self.parts)
+
+
+def _holds(directory: Path, name: str, data: bytes) -> bool:
+    with suppress(OSError):
+        return read_file(directory, name, len(data)) == data
+    return False
 
 
 def holdout_split(corpus: Corpus) -> FreshText | None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from autoresearch.campaign_files import make_folder, replace_file
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError, SettingsError
-from autoresearch.files import replace_file
 from autoresearch.layout import LANE_FILE, RESULT_FILE
 from autoresearch.words import counted
 from trainer.executors.base import Executor, Finished, Job, LaneLost, Meter
@@ -188,8 +188,8 @@ class Lanes(Executor):
     def _run(self, lane: Lane, job: Job) -> None:
         if lane.place is not None:
             with contextlib.suppress(OSError):  # for viewers; the trial can do without
-                job.trial_dir.mkdir(parents=True, exist_ok=True)
-                replace_file(job.trial_dir / LANE_FILE, lane.place.lane)
+                make_folder(job.trial_dir)
+                replace_file(job.trial_dir, LANE_FILE, lane.place.lane)
         began_s = time.monotonic()
 
         def cancelled() -> bool:

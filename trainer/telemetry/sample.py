@@ -7,6 +7,7 @@ is not fsynced: a power cut loses its last lines, and a torn one is removed on o
 """
 
 import csv
+import io
 import math
 import os
 import time
@@ -16,8 +17,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
+from autoresearch.campaign_files import open_file, read_file, rename, replace_file
 from autoresearch.files import write_all
 from autoresearch.words import timestamp
+
+MOST_BYTES = 1 << 30
+"""Largest telemetry.csv that is continued: a year of samples has less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +120,7 @@ _DECIMALS = {
 
 
 class TelemetryFile:
-    """A telemetry.csv that samples are appended to."""
+    """A campaign's telemetry.csv, which samples are appended to."""
 
     def __init__(self, path: Path) -> None:
         """Create the file, or read the earlier sessions' samples and remove a torn last line.
@@ -124,16 +129,19 @@ class TelemetryFile:
 
         :raises OSError: if it cannot be read or repaired.
         """
-        content = path.read_bytes() if path.exists() else b""
+        self._path = path
+        content = b""
+        with suppress(FileNotFoundError):
+            content = read_file(path.parent, path.name, MOST_BYTES)
         whole = content[: content.rfind(b"\n") + 1]
         if whole and not whole.startswith(_HEADER):
-            path.replace(path.with_stem(f"{path.stem}.old"))
+            rename(path.parent, path.name, f"{path.stem}.old{path.suffix}")
             whole = b""
         if not whole:
-            path.write_bytes(_HEADER)
+            replace_file(path.parent, path.name, _HEADER)
         elif len(whole) < len(content):
-            os.truncate(path, len(whole))
-        self._path = path
+            with self._opened() as file:
+                file.truncate(len(whole))
         self.sessions = _sessions(whole.decode("utf-8", "replace"))
         """Samples of each earlier session; ``monotonic_s`` counts from its start."""
 
@@ -152,8 +160,12 @@ class TelemetryFile:
                 cells.append("|".join(value) or "none")
             else:
                 cells.append(f"{value:.{_DECIMALS[name]}f}" if name in _DECIMALS else str(value))
-        with self._path.open("ab", buffering=0) as file:
+        with self._opened() as file:
             write_all(file.fileno(), ",".join(cells).encode() + b"\n")
+
+    def _opened(self) -> io.FileIO:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        return io.FileIO(open_file(self._path.parent, self._path.name, flags), "wb")
 
 
 def _sessions(text: str) -> list[list[Sample]]:

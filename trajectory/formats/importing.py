@@ -11,21 +11,24 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from autoresearch.campaign_files import replace_file, status_of
 from autoresearch.errors import FormatError
-from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
+from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_trial_id
 from autoresearch.values import explain
 from autoresearch.words import timestamp
+from trajectory.curves import copy_curve
 from trajectory.formats import loop_logs, mlflow_store, tensorboard_events, wandb_csv
 from trajectory.formats.foreign import ForeignLine, ForeignRun, Provenance, parse_foreign
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, Wanted
 from trajectory.formats.tracker_stores import MAGIC, Folder, opened
-from trajectory.journal import read_rows
+from trajectory.journal import records_of
 from trajectory.rows import CampaignRow, Row, trials_of
 
 _LOOKED_AT = 5
@@ -117,6 +120,8 @@ class CampaignSource:
     """Another tool's runs; None for a campaign of this project."""
     rows: tuple[Row, ...] = ()
     """Rows of this project's campaign; empty for another tool's."""
+    data: bytes = b""
+    """The journal's content."""
 
     @property
     def identity(self) -> str:
@@ -134,7 +139,7 @@ def read_imported(path: Path) -> ImportedCampaign:
 
     :raises FormatError: if there is none, or a line of it is damaged.
     """
-    return _read_lines(Source.read(path / IMPORTED_FILE if path.is_dir() else path))
+    return _read_lines(Source.read_in(path, IMPORTED_FILE) if path.is_dir() else Source.read(path))
 
 
 def read_campaign_source(path: Path, wanted: Wanted = NO_WISH) -> CampaignSource:
@@ -148,16 +153,15 @@ def read_campaign_source(path: Path, wanted: Wanted = NO_WISH) -> CampaignSource
     lines = list(islice(source.lines(), 1)) if is_json else []
     kind = lines[0].json_object().get("kind") if _has_keys(lines, {"kind"}) else None
     if kind == "campaign":
-        return CampaignSource(path, source.sha256, None, tuple(read_rows(source.path)))
+        rows = tuple(one.row for one in records_of(BytesIO(source.data), source.path))
+        return CampaignSource(path, source.sha256, None, rows, source.data)
     if kind == "imported":
         return CampaignSource(path, source.sha256, _read_lines(source))
     found = _reader_of(source)(source, wanted)
     if not found.runs:
         first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
-        raise FormatError(
-            f"{source.path} has no line that a {found.format} trajectory would have{first}; "
-            "choose another file"
-        )
+        lacks = f"no line that a {found.format} trajectory would have{first}"
+        raise FormatError(f"{source.path} has {lacks}; choose another file")
     provenance = _provenance(source.path, source.sha256, found)
     return CampaignSource(path, source.sha256, ImportedCampaign(provenance, tuple(found.runs)))
 
@@ -197,15 +201,13 @@ def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> Im
         )
     with _atomic_directory(directory) as folder:
         if source.foreign is None:
-            shutil.copyfile(journal, folder / JOURNAL_FILE)
+            replace_file(folder, JOURNAL_FILE, source.data)
             for trial_id in {trial.trial_id for row in source.rows for trial in trials_of(row)}:
-                curve = journal.parent / TRIALS_DIR / trial_id / CURVE_FILE
-                if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
-                    (folder / TRIALS_DIR / trial_id).mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(curve, folder / TRIALS_DIR / trial_id / CURVE_FILE)
+                if is_trial_id(trial_id):
+                    copy_curve(journal.resolve().parent, folder, trial_id)
         lines: list[ForeignLine] = [campaign.provenance, *campaign.runs]
         text = "".join(f"{line.model_dump_json(by_alias=True)}\n" for line in lines)
-        (folder / IMPORTED_FILE).write_text(text, "utf-8")
+        replace_file(folder, IMPORTED_FILE, text)
     return campaign
 
 
@@ -217,8 +219,8 @@ def _open_source(path: Path) -> Source:
     if not path.is_dir():
         return Source.read(path)
     for name in (JOURNAL_FILE, IMPORTED_FILE):
-        if (path / name).is_file():
-            return Source.read(path / name)
+        if status_of(path, name) is not None:
+            return Source.read_in(path, name)
     folder = Folder.read(path)
     if folder.files:
         return folder
@@ -238,15 +240,12 @@ def _read_lines(source: Source) -> ImportedCampaign:
         try:
             parsed.append(parse_foreign(line.raw))
         except ValidationError as error:
-            raise FormatError(
-                f"line {line.number} of {source.path} is damaged ({explain(error)[:300]}); import "
-                "the campaign again"
-            ) from error
+            why = f"is damaged ({explain(error)[:300]}); import the campaign again"
+            raise FormatError(f"line {line.number} of {source.path} {why}") from error
     provenance, runs = parsed[0], [one for one in parsed[1:] if isinstance(one, ForeignRun)]
     if not isinstance(provenance, Provenance) or len(runs) < len(parsed) - 1:
-        raise FormatError(
-            f"{source.path} has a first line that is none, or two; import the campaign again"
-        )
+        why = "has a first line that is none, or two; import the campaign again"
+        raise FormatError(f"{source.path} {why}")
     return ImportedCampaign(provenance, tuple(runs))
 
 

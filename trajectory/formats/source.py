@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from autoresearch.campaign_files import read_file
 from autoresearch.errors import FormatError
+from autoresearch.files import read_given
 from autoresearch.values import explain
 from trajectory.formats.foreign import ForeignRun, FormatName, Measure, Skipped
 
@@ -76,25 +77,25 @@ class Source:
 
         :raises FormatError: if it cannot be read, or its size or encoding rules out a trajectory.
         """
+        return cls._of(path, lambda: read_given(path, MOST_BYTES))
+
+    @classmethod
+    def read_in(cls, directory: Path, name: str) -> Source:
+        """Read a file of a campaign.
+
+        :raises FormatError: as :meth:`read`.
+        """
+        return cls._of(directory / name, lambda: read_file(directory, name, MOST_BYTES))
+
+    @classmethod
+    def _of(cls, path: Path, read: Callable[[], bytes]) -> Source:
         try:
-            # Check before opening, because opening a pipe waits for a writer.
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise FormatError(
-                    f"{path} is not a regular file (a device or a pipe, say); save its output to a "
-                    "file"
-                )
-            with path.open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
+            data = read()
         except OSError as error:
             raise FormatError(
-                f"{path} cannot be imported: {error.strerror or error}; give a file that can be "
-                "read, or a campaign's directory"
+                f"{path} cannot be imported: {error.strerror or error}; give a file of at most "
+                f"{MOST_BYTES >> 30} GiB that can be read, or a campaign's directory"
             ) from error
-        if len(data) > MOST_BYTES:
-            raise FormatError(
-                f"{path} is larger than {MOST_BYTES >> 30} GiB, the largest that is read; choose "
-                "another file"
-            )
         if not data.strip():
             raise FormatError(f"{path} is empty; choose another file")
         if data.startswith(_UTF_16):

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
+from autoresearch.campaign_files import remove, rename
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
 from trainer.spec import TrialFailed
@@ -24,7 +25,7 @@ from trajectory.evidence import Evidence
 from trajectory.history import tables
 from trajectory.history.tables import DamagedIndexError, campaigns, configs, rows, trials
 from trajectory.history.view_definitions import create_views
-from trajectory.journal import Journal, Record, batches, read_records
+from trajectory.journal import Journal, Record, batches, open_journal, read_records
 from trajectory.lock import CampaignLock
 from trajectory.reading import Results
 from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun, trials_of
@@ -63,6 +64,8 @@ class History(Closing):
         """One sentence on what replaced a file that was no index; None if nothing did."""
         self._where = where
         self._journal = journal
+        self._checked = False
+        """Whether the file is one that this program made; a campaign may come from others."""
         self._engine = tables.connect(where)
         self._digest = hashlib.sha256()
         """Hash of the indexed bytes of the journal, as far as this process knows."""
@@ -75,10 +78,13 @@ class History(Closing):
         :raises MachineryError: if the disk is full.
         :raises HistoryError: if the database is unavailable; a later call adds the rows.
         """
+        path = None if self._where == tables.MEMORY else tables.sqlite_path(self._where)
         try:
+            if path is not None and path.parent == self._journal.parent and not self._checked:
+                tables.check_file(path)
+            self._checked = True
             self._catch_up(results, anew=anew)
         except DamagedIndexError:
-            path = tables.sqlite_path(self._where)
             if path is None:
                 raise
             self._move_away(path)
@@ -136,9 +142,9 @@ class History(Closing):
         program's file by mistake."""
         self._engine.dispose()
         try:
-            path.replace(path.with_name(f"{path.name}.damaged"))
+            rename(path.parent, path.name, f"{path.name}.damaged")
             for suffix in ("-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
+                remove(path.parent, path.name + suffix)
         except OSError as error:
             raise MachineryError(
                 f"cannot move the damaged history {path} out of the way ({error.strerror}); "
@@ -222,7 +228,7 @@ def _digest_of(journal: Path, length: int) -> hashlib._Hash:
     """Return the running SHA-256 of the journal's first ``length`` bytes, or fewer if it is
     shorter."""
     digest = hashlib.sha256()
-    with journal.open("rb") as file:
+    with open_journal(journal) as file:
         while length > 0 and (block := file.read(min(length, 1 << 20))):
             digest.update(block)
             length -= len(block)

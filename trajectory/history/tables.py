@@ -6,7 +6,7 @@ this version are missing, they are filled from the journal.
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from autoresearch.campaign_files import check_database, has_file
 from autoresearch.errors import HistoryError, MachineryError
 
 LAYOUT = 7
@@ -187,6 +188,41 @@ def _sqlite(
     sa.event.listen(engine, "connect", take_over_transactions)
     sa.event.listen(engine, "begin", begin)
     return engine
+
+
+def check_file(path: Path) -> None:
+    """Check an index in a campaign's directory, which may come from somebody else. SQLite opens its
+    files by their paths, so they are checked before.
+
+    :raises HistoryError: if it or a file beside it is no plain file.
+    :raises DamagedIndexError: if its tables or triggers are not those of this module.
+    """
+    try:
+        check_database(path.parent, path.name)
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+        raise HistoryError(f"the history at {path} cannot be used ({why}); remove it") from error
+    if not has_file(path.parent, path.name):
+        return
+    with translated(path), closing(_open_file(path)) as connection:
+        found = _schema_of(connection)
+    known = _own_schema()
+    for entry, sql in found.items():
+        if entry[0] == "trigger" or known.get(entry, sql) != sql:
+            raise DamagedIndexError(f"the history at {path} has a {entry[0]} that is not ours")
+
+
+def _own_schema() -> dict[tuple[str, str], str]:
+    with closing(sqlite3.connect(MEMORY)) as connection:
+        with _sqlite(lambda: connection, StaticPool).begin() as made:
+            metadata.create_all(made)
+        return _schema_of(connection)
+
+
+def _schema_of(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """Return the statement that made each table, index, view and trigger, by kind and name."""
+    found = connection.execute("SELECT type, name, sql FROM sqlite_master")
+    return {(kind, name): sql for kind, name, sql in found}
 
 
 def _open_file(path: Path) -> sqlite3.Connection:

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from autoresearch.campaign_files import has_file
 from autoresearch.code import package_root
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.layout import JOURNAL_FILE, REPORT_PAGE, TELEMETRY_FILE
+from autoresearch.layout import JOURNAL_FILE, REPORT_PAGE
 from trajectory.live.follower import Follower
 from trajectory.live.growing_files import DeviceTail
 
@@ -92,7 +93,7 @@ class Watched:
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.follower = Follower(directory)
-        self.device = DeviceTail(directory / TELEMETRY_FILE)
+        self.device = DeviceTail(directory)
         self.error: str | None = None
         """Reason why it can no longer be followed, in one sentence."""
 
@@ -197,7 +198,4 @@ def readable(name: str) -> str:
 
 
 def _holds_campaign(directory: Path) -> bool:
-    try:
-        return (directory / JOURNAL_FILE).is_file()
-    except OSError:  # no permission
-        return False
+    return has_file(directory, JOURNAL_FILE)

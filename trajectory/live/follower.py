@@ -8,7 +8,6 @@ reader can keep the loop waiting.
 import os
 import time
 from collections import deque
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -16,17 +15,18 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from autoresearch.campaign_files import open_file, remove, status_of
+from autoresearch.errors import JournalError
 from autoresearch.layout import (
     IN_FLIGHT_DIR,
     JOURNAL_FILE,
     PAUSE_FILE,
     TELEMETRY_FILE,
-    TRIALS_DIR,
-    in_flight_files,
+    in_flight_names,
     is_imported,
 )
 from trainer.spec import BPB
-from trajectory.journal import read_records
+from trajectory.journal import open_journal, read_records
 from trajectory.live.brief import Brief, Status, brief_of, estimates
 from trajectory.live.growing_files import (
     RunningTrial,
@@ -58,7 +58,7 @@ class Follower:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._trials = RunningTrials(directory / TRIALS_DIR)
+        self._trials = RunningTrials(directory)
         self._forget()
 
     def _forget(self) -> None:
@@ -99,9 +99,8 @@ class Follower:
         :raises MachineryError: if the journal cannot be read.
         """
         journal = self.directory / JOURNAL_FILE
-        try:
-            stat = journal.stat()
-        except OSError:
+        stat = status_of(self.directory, JOURNAL_FILE)
+        if stat is None:
             self.caught_up = True  # there is nothing to read
             return []
         identity = (stat.st_dev, stat.st_ino)
@@ -112,8 +111,8 @@ class Follower:
         self.until = read_until(self.directory) or self.until
         changes = [stat.st_mtime, self._trials.changed_s]
         for name in (IN_FLIGHT_DIR, TELEMETRY_FILE):
-            with suppress(OSError):
-                changes.append((self.directory / name).stat().st_mtime)
+            if (status := status_of(self.directory, name)) is not None:
+                changes.append(status.st_mtime)
         self._activity_s = max(changes)
         records = read_records(journal, offset=self._end, line=self.rows)
         # Set this before a damaged line raises, or the board would retry it without a pause.
@@ -154,10 +153,10 @@ class Follower:
             return None
         _, start, length = self._places[number]
         try:
-            with (self.directory / JOURNAL_FILE).open("rb") as file:
+            with open_journal(self.directory / JOURNAL_FILE) as file:
                 file.seek(start)
                 row = parse_row(file.read(length))
-        except (OSError, ValidationError):
+        except (OSError, JournalError, ValidationError):
             return None
         return row if isinstance(row, IterationRow) else None
 
@@ -198,24 +197,23 @@ class Follower:
         held = lock_state(self.directory)
         if held == "held" or self._stopped is not None:
             return None if held == "held" else self._stopped
-        unfinished = in_flight_files(self.directory) or not self.briefs
+        unfinished = in_flight_names(self.directory) or not self.briefs
         return KILLED if held == "abandoned" and unfinished else None
 
     @property
     def paused(self) -> bool:
         """Whether the pause file exists."""
-        return os.path.lexists(self.directory / PAUSE_FILE)
+        return status_of(self.directory, PAUSE_FILE) is not None
 
     def pause(self, wanted: bool) -> None:
         """Write or remove the pause file, which the loop obeys before its next iteration.
 
         :raises OSError: if the directory cannot be written.
         """
-        path = self.directory / PAUSE_FILE
         if wanted:
-            path.touch()
+            os.close(open_file(self.directory, PAUSE_FILE, os.O_WRONLY | os.O_CREAT))
         else:
-            path.unlink(missing_ok=True)
+            remove(self.directory, PAUSE_FILE)
 
     def status(self) -> Status:
         """Return the campaign's current status."""
@@ -252,7 +250,7 @@ class Follower:
             return "paused"
         reached = self._ended or (self.until is not None and len(self.briefs) >= self.until)
         still = silent_s >= SILENT_S or is_imported(self.directory)
-        in_flight = self._trials.running is not None or in_flight_files(self.directory)
+        in_flight = self._trials.running is not None or in_flight_names(self.directory)
         if self.briefs and not in_flight and (reached or still):
             return "done"
         return "silent" if still else "running"

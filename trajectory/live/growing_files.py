@@ -14,13 +14,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from autoresearch.files import open_regular
+from autoresearch.campaign_files import has_file, names, open_file, read_file, status_of
 from autoresearch.layout import (
     CURVE_FILE,
+    IN_FLIGHT_DIR,
     LANE_FILE,
     RESULT_FILE,
     SPEC_FILE,
-    in_flight_files,
+    TELEMETRY_FILE,
+    TRIALS_DIR,
+    in_flight_names,
     is_trial_id,
     trial_number,
 )
@@ -51,8 +54,8 @@ class RunningTrials:
     """A campaign's trials without a result; the directory is listed again only if it has
     changed."""
 
-    def __init__(self, trials: Path) -> None:
-        self._trials = trials
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._listed_ns = -1
         self._over: set[str] = set()
         """Trials that have a result, or are known to have been interrupted."""
@@ -68,25 +71,24 @@ class RunningTrials:
 
     def poll(self) -> None:
         """Read the running trials again, and skip what cannot be read."""
-        try:
-            listed = self._trials.stat()
-            if listed.st_mtime_ns != self._listed_ns:
-                self._listed_ns = listed.st_mtime_ns
-                names = {entry.name for entry in self._trials.iterdir() if is_trial_id(entry.name)}
-                self._over &= names
-                left = sorted(names - self._over, key=trial_number)
-                known = self._at_work
-                self._at_work = {
-                    name: known.get(name) or _Followed(self._trials / name) for name in left
-                }
-            self.changed_s = max(self.changed_s, listed.st_mtime)
-            for trial_id in list(self._at_work):
-                if (self._trials / trial_id / RESULT_FILE).exists():
-                    self._is_over(trial_id)
-            seen = [followed.state() for followed in self._at_work.values()]
-        except OSError:
+        listed = status_of(self._directory, TRIALS_DIR)
+        if listed is None:
             self.all = ()
             return
+        if listed.st_mtime_ns != self._listed_ns:
+            self._listed_ns = listed.st_mtime_ns
+            there = {name for name in names(self._directory, TRIALS_DIR) if is_trial_id(name)}
+            self._over &= there
+            left = sorted(there - self._over, key=trial_number)
+            known = self._at_work
+            self._at_work = {
+                name: known.get(name) or _Followed(self._directory, name) for name in left
+            }
+        self.changed_s = max(self.changed_s, listed.st_mtime)
+        for trial_id in list(self._at_work):
+            if has_file(self._directory, f"{TRIALS_DIR}/{trial_id}/{RESULT_FILE}"):
+                self._is_over(trial_id)
+        seen = [followed.state() for followed in self._at_work.values()]
         self.changed_s = max([self.changed_s, *(one.changed_s for one in self._at_work.values())])
         self.all = tuple(one for one in seen if one is not None)
 
@@ -103,8 +105,9 @@ class RunningTrials:
 class _Followed:
     """Reads a trial without a result as it grows."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, trial_id: str) -> None:
         self._directory = directory
+        self._trial_id = trial_id
         self._spec: TrialSpec | None = None
         self._lines, self._curve = CurveLines(None), KeptCurve()
         self._read_bytes = 0
@@ -115,24 +118,23 @@ class _Followed:
         """Return the trial's current state; None while there is nothing to show."""
         try:
             if self._spec is None:
-                spec_json, _ = _read_plain(self._directory / SPEC_FILE, 0, MAX_SPEC_BYTES)
+                spec_json, _ = self._read(SPEC_FILE, 0, MAX_SPEC_BYTES)
                 self._spec = TrialSpec.model_validate_json(spec_json)
                 self._lines = CurveLines(self._spec.max_step)
         except (OSError, ValidationError):
             return None  # incomplete, or from another version
         with suppress(OSError):
-            curve = self._directory / CURVE_FILE
-            new, changed_s = _read_plain(curve, self._read_bytes, MAX_CURVE_BYTES)
+            new, changed_s = self._read(CURVE_FILE, self._read_bytes, MAX_CURVE_BYTES)
             self.changed_s = max(self.changed_s, min(changed_s, time.time()))
             self._read_bytes += len(new)
             self._curve.add(self._lines.feed(new))
         lane = None
         with suppress(OSError):
-            name, _ = _read_plain(self._directory / LANE_FILE, 0, MAX_LANE_BYTES)
+            name, _ = self._read(LANE_FILE, 0, MAX_LANE_BYTES)
             lane = name.decode("utf-8", "replace")
         spec = self._spec
         return RunningTrial(
-            trial_id=self._directory.name,
+            trial_id=self._trial_id,
             config_hash=spec.config.config_hash,
             seed=spec.seed,
             steps=spec.steps,
@@ -140,26 +142,24 @@ class _Followed:
             lane=lane,
         )
 
+    def _read(self, name: str, offset: int, limit_bytes: int) -> tuple[bytes, float]:
+        """Return a piece of one of its files, and when the file last changed.
 
-def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float]:
-    """Return a piece of a file, and when the file last changed.
-
-    The trial's process could have replaced the file, so this follows no link and waits for no pipe.
-
-    :raises OSError: if it is not a regular file that can be read.
-    """
-    descriptor = open_regular(path, through_links=False)
-    with os.fdopen(descriptor, "rb") as file:
-        file.seek(offset)
-        return file.read(limit_bytes), os.fstat(descriptor).st_mtime
+        :raises OSError: if it is not a regular file that can be read.
+        """
+        descriptor = open_file(self._directory, f"{TRIALS_DIR}/{self._trial_id}/{name}")
+        with os.fdopen(descriptor, "rb") as file:
+            file.seek(offset)
+            return file.read(limit_bytes), os.fstat(descriptor).st_mtime
 
 
 def read_until(directory: Path) -> int | None:
     """Return the loop's target from the latest iteration in flight; None if there is none, or its
     file has no target."""
     try:
-        in_flight = json.loads(in_flight_files(directory)[-1].read_bytes())
-    except (OSError, ValueError, IndexError):
+        latest = in_flight_names(directory)[-1]
+        in_flight = json.loads(read_file(directory, f"{IN_FLIGHT_DIR}/{latest}"))
+    except (OSError, ValueError, IndexError, RecursionError):
         return None
     until = in_flight.get("until") if isinstance(in_flight, dict) else None
     return until if isinstance(until, int) else None
@@ -187,10 +187,10 @@ _NUMBERS = ("gpu_util_pct", "power_w", "temperature_c", "mem_used_gib")
 
 
 class DeviceTail:
-    """The latest samples of one telemetry.csv."""
+    """The latest samples of a campaign's telemetry.csv."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._columns: list[str] = []
         self._read_bytes = 0
         self.samples: deque[DeviceSample] = deque(maxlen=SHOWN_SAMPLES)
@@ -198,19 +198,19 @@ class DeviceTail:
     def poll(self) -> None:
         """Read the complete lines that were appended; of a long file, only about the last hour."""
         try:
-            size = self._path.stat().st_size
-            if size < self._read_bytes:
-                self._read_bytes = 0
-                self.samples.clear()
-            if size == self._read_bytes:
-                return
-            with self._path.open("rb") as file:
+            with os.fdopen(open_file(self._directory, TELEMETRY_FILE), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self._read_bytes:
+                    self._read_bytes = 0
+                    self.samples.clear()
+                if size == self._read_bytes:
+                    return
                 if self._read_bytes == 0:
-                    header = file.readline()
+                    header = file.readline(_TAIL_BYTES)
                     self._columns = header.decode("utf-8", "replace").strip().split(",")
                     self._read_bytes = max(len(header), size - _TAIL_BYTES)
                 file.seek(self._read_bytes)
-                new = file.read()
+                new = file.read(_TAIL_BYTES)
         except OSError:
             return
         whole = new[: new.rfind(b"\n") + 1]

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from autoresearch.files import replacing
+from autoresearch.campaign_files import make_folder, replacing
 from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
@@ -129,20 +129,20 @@ def write_page(
     """
     drawn = [svg.draw(draw) for draw in draws]
     page = page_of(drawn)
-    (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
+    make_folder(out, FIGURES_DIR)
     files = {
-        out / FIGURES_DIR / name: data for drawing in drawn for name, data in drawing.files.items()
+        f"{FIGURES_DIR}/{name}": data for drawing in drawn for name, data in drawing.files.items()
     }
-    _replace_all({**files, out / REPORT_PAGE: page.encode()})
-    return Report(out / REPORT_PAGE, tuple(files))
+    _replace_all(out, {**files, REPORT_PAGE: page.encode()})
+    return Report(out / REPORT_PAGE, tuple(out / name for name in files))
 
 
-def _replace_all(files: dict[Path, bytes]) -> None:
+def _replace_all(out: Path, files: dict[str, bytes]) -> None:
     """Write temporary files beside the destinations, then move them into place in the given
     order."""
     with ExitStack() as places:
-        for path, data in reversed(files.items()):  # an ExitStack exits in reverse order
-            file = places.enter_context(replacing(path))
+        for name, data in reversed(files.items()):  # an ExitStack exits in reverse order
+            file = places.enter_context(replacing(out, name))
             file.write(data)
             file.flush()
 

@@ -1,9 +1,8 @@
 """Compare two campaigns: settings, findings, and whether their numbers may be compared.
 
-Two scores may be compared only if both campaigns measured alike: the same held-out text or script,
-budget, schedule and backend. Then the winners' fresh runs are compared, because the search's own
-claims favor whatever was lucky. With common seeds, the interval is Student's t over the differences
-by seed; otherwise the two means vary independently. It holds for the scored text, not for others.
+Two scores may be compared only if both campaigns measured alike: text or script, budget, schedule
+and backend. Then the winners' fresh runs are compared: the search's own claims favor luck. With
+common seeds, the interval is Student's t over the differences by seed; else of independent means.
 """
 
 import tomllib
@@ -12,8 +11,8 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
+from autoresearch.campaign_files import read_file
 from autoresearch.errors import CampaignError
-from autoresearch.files import read_given
 from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.safe_text import plain
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
@@ -110,11 +109,13 @@ class ComparedCampaign(Results):
     def settings(self) -> dict[str, Any]:
         """Return the other settings."""
         own = {name: value for name, value in self.row if name not in _NO_SETTINGS | _PROTOCOL}
-        path = self.directory / SETTINGS_FILE
         try:
-            kept = tomllib.loads(read_given(path).decode()) if path.exists() else {}
-        except (OSError, ValueError) as error:
-            raise CampaignError(f"{path} cannot be read ({error}); restore or remove it") from error
+            kept = tomllib.loads(read_file(self.directory, SETTINGS_FILE).decode())
+        except FileNotFoundError:
+            kept = {}
+        except (OSError, ValueError, RecursionError) as error:
+            why = f"cannot be read ({error}); restore or remove it"
+            raise CampaignError(f"{self.directory / SETTINGS_FILE} {why}") from error
         known = {*_PROTOCOL, "menu", "corpus", "tokenizer", *own}
         return own | {name: value for name, value in kept.items() if name not in known}
 

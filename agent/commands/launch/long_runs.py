@@ -15,8 +15,9 @@ from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption
 from agent.workbench.session import Session, resumed
+from autoresearch.campaign_files import replace_file
 from autoresearch.errors import CampaignError
-from autoresearch.files import replace_file, writing_to
+from autoresearch.files import writing_to
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import timestamp
@@ -242,7 +243,7 @@ def ladder(
         with writing_to(directory):
             pictures = draw(lambda: ladder_picture(result)).files
             for name, content in pictures.items():
-                replace_file(directory / name, content)
+                replace_file(directory, name, content)
         files = [str(directory / name) for name in pictures]
         lines: list[str | Text] = [*ladder_lines(result), f"plot      {', '.join(files)}"]
         fields = result_json(result) | {"plots": files}

@@ -15,6 +15,7 @@ from agent.exports.forms import Exported
 from agent.search.first_row import read_campaign_row
 from agent.workbench.console import answer
 from agent.workbench.places import CampaignOption, existing_campaign
+from autoresearch.campaign_files import check_database, make_folder
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.options import AsOption
@@ -111,6 +112,22 @@ class Asked(Frozen):
     )
 
 
+def _own_place(directory: Path, name: str) -> str:
+    """Return the path of a file in the campaign's export folder.
+
+    :raises FormatError: if something else is there, such as a link.
+    """
+    try:
+        make_folder(directory, EXPORT_DIR)
+        check_database(directory, f"{EXPORT_DIR}/{name}")
+    except OSError as error:
+        raise FormatError(
+            f"{directory / EXPORT_DIR / name} cannot be written: {error.strerror}; remove it, or "
+            "choose another place with --out"
+        ) from error
+    return str(directory / EXPORT_DIR / name)
+
+
 @takes(Asked)
 def export(
     *,
@@ -121,7 +138,7 @@ def export(
     """Write a campaign as an Optuna study, table, MLflow or chat data."""
     directory = existing_campaign(campaign)
     usual_name, place, viewer = _FORMS[asked.to]
-    where = asked.out or str(directory / EXPORT_DIR / usual_name)
+    where = asked.out or _own_place(directory, usual_name)
     own = {directory / name for name in (JOURNAL_FILE, HISTORY_FILE, SETTINGS_FILE)}
     if Path(where).resolve() in {path.resolve() for path in own}:
         raise FormatError(f"{where} is a file of the campaign itself; choose another with --out")

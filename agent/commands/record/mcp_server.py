@@ -19,6 +19,7 @@ from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, CampaignError, SettingsError
 from autoresearch.safe_text import redact
 from autoresearch.values import Scalar
+from trajectory.journal import open_journal
 from trajectory.queue import withdraw
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def server_of(view: CampaignView) -> MCPServer:
     @server.resource("autoresearch://journal", mime_type="application/jsonl")
     def journal() -> str:
         """The last rows of trajectory.jsonl, at most 1 MiB."""
-        with view.journal.open("rb") as file:
+        with open_journal(view.journal) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - JOURNAL_BYTES))
             tail = file.read(JOURNAL_BYTES)

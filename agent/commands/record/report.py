@@ -19,6 +19,7 @@ from agent.workbench.places import (
     foreign_campaign,
     latest_campaign,
 )
+from autoresearch.campaign_files import make_folder
 from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
 from autoresearch.layout import FIGURES_DIR, REPORT_DIR
@@ -43,11 +44,12 @@ def report(
     """
     with gc_paused():
         directory = campaign or latest_campaign()
-        folder, foreign = out or directory / REPORT_DIR, foreign_campaign(directory)
+        foreign = foreign_campaign(directory)
         notes: list[tuple[str, str]] = []
         if foreign is None:
             found = CampaignView(directory).findings()
-            written, conclusions = _written(partial(write_report, found), folder), summary(found)
+            written = _written(partial(write_report, found), directory, out)
+            conclusions = summary(found)
             if found.best:
                 best = found.best[0].entry
                 where = f"iteration {best.iter}" if best.iter else "the baseline"
@@ -55,7 +57,8 @@ def report(
                 notes.append(("best", f"{where}, {score} (n={best.n})"))
         else:
             write = partial(write_imported, foreign, directory.resolve().name)
-            written, (conclusions, _) = _written(write, folder), foreign_board(foreign, BEST)
+            written = _written(write, directory, out)
+            conclusions, _ = foreign_board(foreign, BEST)
             notes.append(("left out", foreign.provenance.left_out or "nothing"))
         page, figures = str(written.page), [str(path) for path in written.figures]
         drawn = f"{len(figures) // 2} as SVG and PNG in {written.page.parent / FIGURES_DIR}"
@@ -67,8 +70,12 @@ def report(
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
 
 
-def _written(write: Callable[[Path], Report], folder: Path) -> Report:
+def _written(write: Callable[[Path], Report], directory: Path, out: Path | None) -> Report:
+    """Write the report into the folder that the user named, else into the campaign's own."""
+    folder = out or directory / REPORT_DIR
     try:
+        if out is None:
+            make_folder(directory, REPORT_DIR)
         return write(folder)
     except OSError as error:
         raise MachineryError(

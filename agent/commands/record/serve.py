@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.settings.environment import rate_variables, read_environment
+from autoresearch.campaign_files import has_file
 from autoresearch.code import module_command
 from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import JOURNAL_FILE, is_imported
@@ -68,7 +69,7 @@ def serve(
             raise SettingsError(
                 f"there is no directory {place}; name a campaign, or the directory that holds some"
             )
-    if all(is_imported(place) and not (place / JOURNAL_FILE).is_file() for place in places):
+    if all(is_imported(place) and not has_file(place, JOURNAL_FILE) for place in places):
         raise SettingsError(
             f"{places[0]} was imported from another tool and has no journal to follow; see it "
             f"with: {shlex.join(['autoresearch', 'report', '--campaign', str(places[0])])}"

@@ -29,7 +29,9 @@ from pydantic import (
 )
 
 from agent.menu.reply_objects import THOUGHT
-from autoresearch.files import replace_file, writing_to
+from autoresearch.campaign_files import make_folder, read_file, replace_file
+from autoresearch.files import writing_to
+from autoresearch.layout import PROMPTS_DIR
 from autoresearch.safe_text import plain, redact
 
 MAX_COUNT = 10**9
@@ -233,9 +235,10 @@ def messages_sha256(messages: Sequence[Message]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """Conversations of one campaign, in a folder of its directory."""
+    """Conversations of one campaign."""
 
     directory: Path
+    """The campaign's."""
 
     def keep(self, prompt: Sequence[Message], messages: Sequence[Message]) -> None:
         """Store all messages of one iteration: the prompt, then each refused reply and its
@@ -243,20 +246,21 @@ class Conversations:
 
         :raises MachineryError: if the disk refuses.
         """
-        path = self._path(messages_sha256(prompt))
-        with writing_to(self.directory.parent):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            replace_file(path, redact(messages_json(messages)))
+        name = _file(messages_sha256(prompt))
+        with writing_to(self.directory):
+            make_folder(self.directory, PROMPTS_DIR)
+            replace_file(self.directory, name, redact(messages_json(messages)))
 
     def read(self, prompt_sha256: str) -> list[Message] | None:
         """Return the messages of the iteration with this prompt; None if they are missing or do not
         match."""
         try:
-            messages = _MESSAGES.validate_json(self._path(prompt_sha256).read_bytes())
+            messages = _MESSAGES.validate_json(read_file(self.directory, _file(prompt_sha256)))
         except (OSError, ValidationError):
             return None
         hashes = (messages_sha256(messages[:end]) for end in range(1, len(messages) + 1))
         return messages if prompt_sha256 in hashes else None
 
-    def _path(self, sha256: str) -> Path:
-        return self.directory / f"{sha256}.json"
+
+def _file(sha256: str) -> str:
+    return f"{PROMPTS_DIR}/{sha256}.json"

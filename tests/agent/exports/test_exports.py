@@ -11,7 +11,7 @@ from agent.exports.optuna_study import export_optuna
 from agent.menu.files import load_menu
 from agent.proposers.llm.completions import Conversations, Message, messages_sha256
 from autoresearch.errors import FormatError, JournalError
-from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
+from autoresearch.layout import JOURNAL_FILE
 from tests.support.memories import MENU, memory_of, raw
 from tests.support.rows import (
     at,
@@ -160,7 +160,7 @@ def llm_row(iteration: int, **record: object) -> Row:
 
 def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
-    Conversations(night / PROMPTS_DIR).keep(PROMPT, SENT)
+    Conversations(night).keep(PROMPT, SENT)
     exported = export_chat(night, str(tmp_path / "chat.jsonl"), accepted_only=False)
     assert (exported.count, exported.notes) == (2, ())
     said = [json.loads(line) for line in (tmp_path / "chat.jsonl").read_text().splitlines()]
@@ -179,7 +179,7 @@ def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) ->
 
 def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1), llm_row(2)])
-    Conversations(night / PROMPTS_DIR).keep(PROMPT, SENT)
+    Conversations(night).keep(PROMPT, SENT)
     out = tmp_path / "chat.jsonl"
     exported = export_chat(night, str(out))
     assert (exported.count, exported.notes) == (2, ("2 replies were refused by the rails",))

@@ -232,8 +232,9 @@ def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_fills_half_way_leaves_what_was_there(tmp_path: Path) -> None:
-    files = {tmp_path / f"{number}.svg": b"new" for number in range(5)}
-    for path in files:
+    files = {f"{number}.svg": b"new" for number in range(5)}
+    paths = {tmp_path / name for name in files}
+    for path in paths:
         path.write_bytes(b"old")
     page = tmp_path / "report.html"
     page.write_bytes(b"old page")
@@ -242,16 +243,16 @@ def test_a_disk_that_fills_half_way_leaves_what_was_there(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
         with pytest.raises(OSError) as caught:
-            _replace_all({**files, page: b"x" * (1 << 20)})
+            _replace_all(tmp_path, {**files, page.name: b"x" * (1 << 20)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
     assert caught.value.errno == errno.EFBIG
-    assert {path.read_bytes() for path in files} == {b"old"}
+    assert {path.read_bytes() for path in paths} == {b"old"}
     assert page.read_bytes() == b"old page"
-    assert set(tmp_path.iterdir()) == {page, *files}, "nothing lies beside them"
-    _replace_all({**files, page: b"new page"})
-    assert {path.read_bytes() for path in files} == {b"new"}
+    assert set(tmp_path.iterdir()) == {page, *paths}, "nothing lies beside them"
+    _replace_all(tmp_path, {**files, page.name: b"new page"})
+    assert {path.read_bytes() for path in paths} == {b"new"}
     assert page.read_bytes() == b"new page"
 
 

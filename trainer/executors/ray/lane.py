@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from autoresearch.campaign_files import open_file
 from autoresearch.errors import AutoresearchError, CorpusError
 from autoresearch.layout import CURVE_FILE, LOG_FILE
 from trainer.corpus.store import META
@@ -172,13 +174,18 @@ class RayLane(Lane):
             end = watched.end
             if watched.curve:
                 seen_bytes += len(watched.curve)
-                with (files.path / CURVE_FILE).open("ab") as curve:
-                    curve.write(watched.curve)
+                _write(files.path, CURVE_FILE, watched.curve, os.O_APPEND)
                 while points := files.curve.read():
                     for point in points:
                         on_point(point)
-        (files.path / LOG_FILE).write_bytes(watched.log)
+        _write(files.path, LOG_FILE, watched.log, os.O_TRUNC)
         if isinstance(end, AutoresearchError):
             raise end
         files.write_result(end)
         return end
+
+
+def _write(trial_dir: Path, name: str, data: bytes, how: int) -> None:
+    descriptor = open_file(trial_dir, name, os.O_WRONLY | os.O_CREAT | how)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

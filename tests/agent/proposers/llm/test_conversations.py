@@ -16,7 +16,8 @@ def test_a_file_that_was_changed_is_not_taken_for_what_was_said(tmp_path: Path) 
     kept = Conversations(tmp_path)
     sha256 = messages_sha256(PROMPT)
     for content in ('[{"content": "other", "role": "user"}]', "{torn", "[]"):
-        (tmp_path / f"{sha256}.json").write_text(content)
+        (tmp_path / "prompts").mkdir(exist_ok=True)
+        (tmp_path / "prompts" / f"{sha256}.json").write_text(content)
         assert kept.read(sha256) is None
 
 
