@@ -115,7 +115,9 @@ def style() -> Iterator[None]:
         "lines.solid_capstyle": "round",
         "svg.fonttype": "none",
     }
-    with mpl.rc_context(settings):
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a matplotlibrc in the current directory may have TeX run
+        mpl.rcParams.update(settings)
         yield
 
 
