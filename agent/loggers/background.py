@@ -25,7 +25,9 @@ from agent.loggers.base import (
 )
 from agent.search.trial import Watcher
 from agent.settings.environment import check_tracker_secrets
+from autoresearch.campaign_files import check_database, make_folder
 from autoresearch.errors import AutoresearchError, SettingsError
+from autoresearch.files import writing_to
 from autoresearch.words import did_you_mean, json_text
 from trainer.spec import CurvePoint, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
@@ -207,13 +209,20 @@ class LogTarget:
     def _opened(self, facts: CampaignFacts) -> RunLogger:
         from agent.loggers import trackers  # noqa: PLC0415 (of use to few)
 
+        directory = facts.directory
+        with writing_to(directory):  # these libraries open their files by their paths
+            if self.tracker == "wandb":
+                make_folder(directory, "wandb")
+            elif self.tracker == "mlflow" and not self.where:
+                check_database(directory, "mlflow.sqlite")
+            elif not self.where:
+                make_folder(directory, "tensorboard/campaign")
+                make_folder(directory, "tensorboard/trials")
         if self.tracker == "mlflow":
-            return trackers.MlflowLogger(
-                self.where or str(facts.directory / "mlflow.sqlite"), facts
-            )
+            return trackers.MlflowLogger(self.where or str(directory / "mlflow.sqlite"), facts)
         if self.tracker == "wandb":
             return trackers.WandbLogger(self.where or DEFAULT_PROJECT, facts)
-        return trackers.TensorboardLogger(Path(self.where or facts.directory / "tensorboard"))
+        return trackers.TensorboardLogger(Path(self.where or directory / "tensorboard"))
 
 
 def log_targets(texts: Sequence[str]) -> tuple[LogTarget, ...]:

@@ -1,5 +1,6 @@
 """Log to MLflow, TensorBoard or Weights & Biases; a resumed loop continues the same run."""
 
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, numbers_of
 from autoresearch.errors import SettingsError
+from autoresearch.files import read_given
 from autoresearch.layout import trial_number
 from trajectory.formats.mlflow_runs import mlflow_client, translated
 from trajectory.rows import TrialRecord
@@ -146,7 +148,9 @@ class WandbLogger:
         """
         import wandb  # noqa: PLC0415 (an extra, slow to load)
 
-        quiet = wandb.Settings(silent=True, console="off")
+        _refuse_redirection(Path.cwd())
+        # W&B would run git here, which runs programs that the repository's configuration names.
+        quiet = wandb.Settings(silent=True, console="off", disable_git=True)
         if wandb.setup(settings=quiet).settings.mode == "online" and not wandb.login(prompt=False):
             raise SettingsError(
                 "Weights & Biases has no key; run wandb login first, or set WANDB_MODE=offline"
@@ -196,3 +200,27 @@ class WandbLogger:
         gone, and its library would end this process if the service ended badly."""
         with suppress(Exception, SystemExit):
             self._wandb.teardown()
+
+
+_ALLOWED_SETTINGS = {"project", "entity", "mode", "disabled"}
+_SETTING = re.compile(r"^\s*([\w.-]+)\s*[=:]", re.MULTILINE)
+
+
+def _refuse_redirection(here: Path) -> None:
+    """Check the settings that W&B reads from the current directory: whoever made it could have W&B
+    send its key elsewhere.
+
+    :raises SettingsError: if they set more than where to log.
+    """
+    for path in (here / "wandb" / "settings", here / ".wandb" / "settings"):
+        try:
+            text = read_given(path, 1 << 16).decode("utf-8", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read ({error.strerror}); remove it") from error
+        if more := sorted(set(_SETTING.findall(text)) - _ALLOWED_SETTINGS):
+            raise SettingsError(
+                f"{path} sets {', '.join(more)[:100]}, which may send your key elsewhere; put that "
+                "into WANDB_ variables or into ~/.config/wandb/settings, and remove it there"
+            )

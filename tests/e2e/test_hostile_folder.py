@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.commands.record.serve import DRAW, drawing_environment
+from agent.loggers.base import CampaignFacts
+from agent.loggers.trackers import WandbLogger
+from autoresearch.errors import SettingsError
 from tests.support.own_trainers import Own
 from tests.support.places import ROOT
 from tests.trajectory.live.server import simulated, write_campaign
@@ -121,6 +124,19 @@ def test_a_compile_cache_that_leads_elsewhere_is_refused(tmp_path: Path, planted
     assert (home / "authorized_keys").read_text() == "friend\n"
     logs = "".join(path.read_text() for path in own.campaign.rglob("trainer.log"))
     assert "PRIVATE-DECOY" not in logs + ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("line", ["base_url = http://evil.example", "https_proxy: http://evil"])
+def test_the_settings_of_the_current_directory_send_no_key_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text(f"[default]\nproject = own\n{line}\n")
+    facts = CampaignFacts(tmp_path, "id", {})
+    with pytest.raises(SettingsError):
+        WandbLogger("project", facts)
 
 
 def test_an_honest_folder_named_like_a_package_of_ours_changes_nothing(
