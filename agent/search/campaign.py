@@ -65,6 +65,8 @@ class Campaign(Closing):
         self._corpus = corpus
         self._script = script
         self._reserve_gib = read_environment().memory_reserve_gib
+        self.is_new: bool
+        """Whether it begins now."""
         self.note: str | None
         """A message to the user about how the campaign was opened, if there is one."""
         with ExitStack() as resources:
@@ -96,7 +98,8 @@ class Campaign(Closing):
                 f"the corpus, and this version would train on {self._train_tokens:,}; resume with "
                 "the version that created it, or start another campaign"
             )
-        self.note = self._keep_settings(is_new=row is None)
+        self.is_new = row is None
+        self.note = self._keep_settings(is_new=self.is_new)
         if row is None:
             row = first_row(
                 self.settings,

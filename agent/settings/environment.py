@@ -1,6 +1,7 @@
 """Settings from the environment: ``AUTORESEARCH_…`` variables, prices of machines and power for the
 cost arithmetic, and a few others."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -220,6 +221,7 @@ class SystemEnvironment(BaseSettings):
     cuda_device_order: str | None = None
     """Order in which CUDA numbers them."""
     xdg_cache_home: Path | None = None
+    xdg_state_home: Path | None = None
 
 
 def read_environment() -> Environment:
@@ -245,6 +247,12 @@ def check_tracker_secrets(tracker: str) -> None:
             strip_variable(name)
         except ValueError as error:
             raise SettingsError(f"the variable {name} {error}") from None
+
+
+def state_dir() -> Path:
+    """Return the directory in which this user's decisions are kept."""
+    home = os.path.expanduser("~/.local/state")  # noqa: PTH111 (a user may have no home)
+    return (SystemEnvironment().xdg_state_home or Path(home)) / "autoresearch"
 
 
 def data_dir() -> Path:

@@ -45,6 +45,7 @@ from agent.workbench.greeting import greet
 from agent.workbench.lane_opening import AUTO, choose_device
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.session import Session
+from agent.workbench.trust import check_trust
 from autoresearch.campaign_files import make_folder, make_shared_folder
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import writing_to
@@ -77,6 +78,8 @@ class SessionOptions:
     confirming: bool = False
     """Whether to end with a confirmation, if something was kept."""
     as_json: bool = False
+    trust: bool = False
+    """Whether the user trusts whoever made the campaign."""
 
 
 def run_campaign(
@@ -90,7 +93,7 @@ def run_campaign(
     The user's choices are checked before anything is created.
     """
     console = Console(stderr=options.as_json)
-    settings, menu = chosen_settings(directory, chosen, console)
+    settings, menu = chosen_settings(directory, chosen, console, trust=options.trust)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
     known = read_priors(options.priors, menu, directory)
     targets = log_targets(options.log)
@@ -206,7 +209,7 @@ def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) ->
 
 
 def chosen_settings(
-    directory: Path, chosen: dict[str, Any], console: Console
+    directory: Path, chosen: dict[str, Any], console: Console, *, trust: bool = False
 ) -> tuple[CampaignSettings, ProxyMenu]:
     """Return the settings and menu of the campaign there, or of a new one as the user chose them.
 
@@ -217,7 +220,9 @@ def chosen_settings(
         chosen = {name: value for name, value in chosen.items() if name != "device"}
     row = read_campaign_row(directory)
     if row is not None:
-        return resumed_settings(directory, row, chosen), menu_of(row)
+        settings, menu = resumed_settings(directory, row, chosen), menu_of(row)
+        check_trust(directory, row, settings, menu, chosen, console, trust=trust)
+        return settings, menu
     refuse_lost_journal(directory)
     source = chosen.get("menu", DEFAULT_MENU)
     menu = load_menu(source)

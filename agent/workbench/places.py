@@ -21,6 +21,13 @@ CampaignOption = Annotated[
     typer.Option("--campaign", help="A directory. Default: the latest in runs."),
 ]
 
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Allow what the campaign asks for, although somebody else began it."
+    ),
+]
+
 
 def default_campaign(menu: str | None) -> Path:
     """Return ``runs/NAME`` in the current directory."""

@@ -25,6 +25,7 @@ from agent.workbench.console import say
 from agent.workbench.lane_opening import device_telemetry, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import existing_campaign, refuse_imported
+from agent.workbench.trust import check_trust, remember_begun
 from autoresearch import screen
 from autoresearch.campaign_files import has_folder
 from autoresearch.errors import CampaignError
@@ -85,6 +86,7 @@ class Session:
                     script=script,
                 )
             )
+            remember_begun(campaign)
             here = settings.executor == "local"
             if has_folder(directory, TRIALS_DIR):
                 clear_left(directory / TRIALS_DIR)
@@ -147,10 +149,11 @@ def interruptible(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def resumed(campaign: Path | None, *, as_json: bool) -> Iterator[Session]:
+def resumed(campaign: Path | None, *, as_json: bool, trust: bool) -> Iterator[Session]:
     """Open a session for more work on an existing campaign, with its own settings.
 
     :param campaign: its directory; None: the latest.
+    :param trust: whether the user trusts whoever made it.
     :param as_json: whether messages go to standard error, because standard output holds the answer.
     :raises CampaignError: if the campaign was imported, or holds no row.
     """
@@ -160,8 +163,9 @@ def resumed(campaign: Path | None, *, as_json: bool) -> Iterator[Session]:
     if row is None:
         raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
     settings = resumed_settings(directory, row, {})
-    console = Console(stderr=as_json)
-    with Session.opened(directory, settings, menu_of(row), console) as session:
+    console, menu = Console(stderr=as_json), menu_of(row)
+    check_trust(directory, row, settings, menu, {}, console, trust=trust)
+    with Session.opened(directory, settings, menu, console) as session:
         yield session
 
 

@@ -13,7 +13,7 @@ from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.console import answer
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption
+from agent.workbench.places import CampaignOption, TrustOption
 from agent.workbench.session import Session, resumed
 from autoresearch.campaign_files import replace_file
 from autoresearch.errors import CampaignError
@@ -69,6 +69,7 @@ def stress(
     *,
     asked: StressAsked,
     campaign: CampaignOption = None,
+    trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best for a full schedule and report which survive.
@@ -76,7 +77,7 @@ def stress(
     Each run gets a verdict and its step: survives, spikes, plateaus, grad_blowup, diverges,
     nonfinite or failed. The same command resumes.
     """
-    with resumed(campaign, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json, trust=trust) as session:
         evidence = session.campaign.evidence
         plan = StressPlan.of(
             ranking.top(evidence, len(evidence.configs)),
@@ -128,6 +129,7 @@ def attribute(
         ),
     ] = None,
     campaign: CampaignOption = None,
+    trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Measure what each of the winner's changes is worth.
@@ -136,7 +138,7 @@ def attribute(
     seeds. A change is worth what the score loses without it. `handoff` drops changes that harm.
     The same command resumes.
     """
-    with resumed(campaign, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json, trust=trust) as session:
         opened = session.campaign
         ended = next(iter(opened.results.newest(FinalistsRow, 1)), None)
         plan = AttributionPlan.of(
@@ -206,6 +208,7 @@ def ladder(
     *,
     asked: LadderOptions,
     campaign: CampaignOption = None,
+    trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the winner at several sizes to see whether its lead lasts.
@@ -213,7 +216,7 @@ def ladder(
     The winner, the best of the latest stress test or else the incumbent, is compared with the
     baseline. The largest rung is predicted before it is trained. The same command resumes.
     """
-    with resumed(campaign, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json, trust=trust) as session:
         opened = session.campaign
         rows = list(opened.journal.rows())
         log = LadderLog.of(rows)

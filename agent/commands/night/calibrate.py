@@ -18,7 +18,12 @@ from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_ca
 from agent.workbench.console import answer, print_lines
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, default_campaign, latest_campaign
+from agent.workbench.places import (
+    CampaignOption,
+    TrustOption,
+    default_campaign,
+    latest_campaign,
+)
 from agent.workbench.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
@@ -59,6 +64,7 @@ def calibrate(
         bool, typer.Option("--fidelity", help="Measure how well short runs rank configs.")
     ] = False,
     asked: FidelityAsked,
+    trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Replicate the baseline and report how noisy a single run is.
@@ -70,10 +76,11 @@ def calibrate(
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     directory = campaign or (default_campaign(menu) if menu else latest_campaign())
     if not fidelity:
-        run_campaign(directory, chosen, Goal(iterations=0), SessionOptions(as_json=as_json))
+        options = SessionOptions(as_json=as_json, trust=trust)
+        run_campaign(directory, chosen, Goal(iterations=0), options)
         return
     console = Console(stderr=as_json)
-    settings, own_menu = chosen_settings(directory, chosen, console)
+    settings, own_menu = chosen_settings(directory, chosen, console, trust=trust)
     check_calibratable(settings, own_menu, asked.steps)  # before a campaign is created
     with Session.opened(directory, settings, own_menu, console) as session:
         greet(session)

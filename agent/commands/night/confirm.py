@@ -9,7 +9,7 @@ from agent.workbench.conclusion import ConfirmAsked, report
 from agent.workbench.conclusion import confirm as confirmed
 from agent.workbench.console import answer
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption
+from agent.workbench.places import CampaignOption, TrustOption
 from agent.workbench.session import resumed
 
 
@@ -22,6 +22,7 @@ def confirm(
         typer.Option("--heldout", help="Further text to score: a file or folder. Repeatable."),
     ] = None,
     campaign: CampaignOption = None,
+    trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best again on fresh seeds and score them on fresh text.
@@ -30,7 +31,7 @@ def confirm(
     search was scored on it. The confirmed gain is that of the search's first choice. The same
     command resumes.
     """
-    with resumed(campaign, as_json=as_json) as session:
+    with resumed(campaign, as_json=as_json, trust=trust) as session:
         greet(session)
         found = confirmed(session, asked, heldout or ())
     answer(found, report(found), as_json=as_json, console=session.console)

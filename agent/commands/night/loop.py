@@ -12,7 +12,7 @@ from agent.search.first_row import set_settings
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, run_campaign
-from agent.workbench.places import default_campaign, say_if_new
+from agent.workbench.places import TrustOption, default_campaign, say_if_new
 from funnel.target.architecture import load_target, shipped_targets
 
 ItersOption = Annotated[
@@ -103,7 +103,7 @@ PANELS = {
     "Judge and other settings": ("baseline_seeds", "further"),
     "Machine": (
         *("device", "lanes", "threads", "executor"),
-        *("trial_memory_gib", "allow_unsandboxed"),
+        *("trial_memory_gib", "allow_unsandboxed", "trust"),
     ),
     "Output": ("log", "notify", "notify_keeps", "git", "as_json"),
 }
@@ -126,6 +126,7 @@ def loop(
     notify_keeps: KeepsOption = False,
     git: GitOption = False,
     confirm: ConfirmOption = True,
+    trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Search for a better config: propose, train, judge, keep, repeat.
@@ -142,6 +143,7 @@ def loop(
         notifier=Notifier(notify or (), keeps=notify_keeps),
         confirming=confirm,
         as_json=as_json,
+        trust=trust,
     )
     directory = campaign or default_campaign(asked.get("menu"))
     if campaign is None and asked.get("menu") is None:
