@@ -17,7 +17,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.safe_text import plain
 from autoresearch.words import brief
 from trainer.command.filling import filled
-from trainer.machine.environment import as_it_is
+from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
 from trajectory.confirmed import Confirmed
 from trajectory.rows import IterationRow
@@ -25,8 +25,20 @@ from trajectory.rows import IterationRow
 LIMIT_S = 60
 CONFIG_FILE = "autoresearch.json"
 _NAME, _EMAIL = "autoresearch", "autoresearch@localhost"
-_SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
-"""Settings under which no program of the repository's configuration runs."""
+_SAFE = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.attributesFile": os.devnull,
+    "gc.auto": "0",
+    "log.showSignature": "false",
+    "protocol.allow": "never",  # a partial clone would fetch what it lacks
+}
+"""Settings under which git starts none of the programs that a repository's configuration may
+name, besides its filters."""
+_FILTER = re.compile(r"filter\.(.+)\.[^.]+", re.DOTALL)
+_NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
+_WRITTEN = ("", "objects", "objects/pack", "refs", "refs/heads", "refs/tags", "logs", "logs/refs")
+_BRANCHES = tuple(f"{folder}/autoresearch" for folder in ("refs/heads", "refs/tags"))
 
 
 class GitBranch:
@@ -46,6 +58,12 @@ class GitBranch:
             )
         self._campaign, self._command = campaign, campaign.command
         self._directory = Path(row.script.directory)
+        self._settings = dict(_SAFE)
+        listed = self._git("config", "--list", "--name-only", "-z").split("\0")
+        for found in filter(None, map(_FILTER.fullmatch, listed)):
+            for key, value in _NO_FILTER.items():
+                self._settings[f"filter.{found[1]}.{key}"] = value
+        self._refuse_links()
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", campaign.directory.resolve().name).strip("-")
         self.branch = f"autoresearch/{name or 'campaign'}-{row.id[:8]}"
         self._ref = f"refs/heads/{self.branch}"
@@ -56,7 +74,8 @@ class GitBranch:
                 f"the branch {self.branch} is checked out, and --git never changes a work tree; "
                 "check out another branch"
             )
-        changed = self._git("status", "--porcelain", "--untracked-files=no", "--", ".").splitlines()
+        tracked = ("--untracked-files=no", "--ignore-submodules=all")
+        changed = self._git("status", "--porcelain", *tracked, "--", ".").splitlines()
         self.note = (
             f"git       keeps are committed to {self.branch}; the work tree is not touched"
             + (
@@ -138,17 +157,34 @@ class GitBranch:
         lines += [f"Campaign: {self._campaign.row.id}", f"Config: {row.config_hash}"]
         return "\n".join(lines) + "\n"
 
+    def _refuse_links(self) -> None:
+        """
+        :raises CampaignError: if the repository's folders lead elsewhere, where git would write.
+        """
+        folders = self._git("rev-parse", "--absolute-git-dir", "--git-common-dir").splitlines()
+        for folder in {(self._directory / one) for one in folders}:
+            below = {folder / name for name in (*_WRITTEN, *_BRANCHES)}
+            below |= {entry for name in ("objects", "refs") for entry in (folder / name).glob("*")}
+            if led := sorted(path for path in below if path.is_symlink()):
+                raise CampaignError(
+                    f"{led[0]} is a link, so git would write outside the repository; replace it by "
+                    "what it links to, or leave out --git"
+                )
+
     def _git(self, *words: str, text: str = "") -> str:
         """Run git in the script's directory and return its output.
 
         :raises CampaignError: if it fails or takes longer than a minute.
         """
-        known = {name: value for name, value in as_it_is().items() if not name.startswith("GIT_")}
+        known = allowed_environment(also=("HOME", "XDG_CONFIG_HOME"))
         known |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
         known |= {"GIT_COMMITTER_NAME": _NAME, "GIT_COMMITTER_EMAIL": _EMAIL}
+        known |= {"GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": str(len(self._settings))}
+        for number, (key, value) in enumerate(self._settings.items()):  # -c cannot give every key
+            known |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         try:
             done = subprocess.run(
-                ["git", *_SAFE, *words],
+                ["git", *words],
                 cwd=self._directory,
                 env=known,
                 input=text.encode("utf-8", "replace"),

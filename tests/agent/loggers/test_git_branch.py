@@ -1,9 +1,16 @@
 import json
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from agent.loggers.git_branch import GitBranch
+from agent.search.campaign import Campaign
+from autoresearch.errors import CampaignError
 from tests.support.campaigns import Toy
 from tests.support.own_trainers import Own
 
@@ -104,3 +111,75 @@ def test_git_is_refused_where_it_cannot_commit(own: Own, tmp_path: Path) -> None
     (own.home / ".git").rename(own.home / "elsewhere")
     said = own.loop(1, "--git", code=1)
     assert said.splitlines()[-1].startswith("error: ")
+
+
+CONFIG = """
+[core]
+    fsmonitor = {run}
+    hooksPath = {hooks}
+    sshCommand = {run}
+    pager = {run}
+[filter "evil"]
+    clean = {run}
+    smudge = {run}
+    required = true
+[filter "odd=name.of it"]
+    process = {run}
+[gpg]
+    program = {run}
+[log]
+    showSignature = true
+[diff]
+    external = {run}
+"""
+
+
+@pytest.fixture
+def branch_of(own: Own, tmp_path: Path) -> Callable[[], GitBranch]:
+    """Return a function that opens the branch of a repository whose configuration is hostile."""
+    ran = tmp_path / "ran"
+    program = tmp_path / "run.sh"
+    program.write_text(f'#!/bin/sh\necho "$OPENAI_API_KEY" >> {ran}\ncat\n')
+    program.chmod(0o755)
+    (tmp_path / "hooks").mkdir()
+    shutil.copy(program, tmp_path / "hooks" / "reference-transaction")
+    with (tmp_path / ".git" / "config").open("a") as config:
+        config.write(CONFIG.format(run=program, hooks=tmp_path / "hooks"))
+    (own.checkout / ".gitattributes").write_text('notes.md filter=evil\n*.toml "filter=odd"\n')
+    (tmp_path / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    (own.checkout / "own.toml").write_text(MENU + "\n")
+
+    def opened() -> GitBranch:
+        script = SimpleNamespace(directory=str(own.checkout))
+        row = SimpleNamespace(script=script, id="0123456789abcdef")
+        campaign = SimpleNamespace(row=row, command=object(), directory=own.campaign)
+        return GitBranch(cast(Campaign, campaign))
+
+    return opened
+
+
+def test_no_program_of_the_repositorys_configuration_runs(
+    branch_of: Callable[[], GitBranch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "precious")
+    branch = branch_of()
+    assert "uncommitted" in branch.note
+    parent = branch._git("rev-parse", "HEAD").strip()
+    text = f"commit {branch._ref}\ncommitter a <b@c> now\ndata 1\nm\nfrom {parent}\n"
+    branch._git("fast-import", "--quiet", "--date-format=now", text=text)
+    branch._git("log", "-1", "--format=%H", branch._ref)
+    branch._git("update-ref", f"refs/tags/{branch.branch}-confirmed", parent)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["refs/heads/autoresearch", "objects/ff", "logs", "refs/tags"])
+def test_a_repository_whose_folders_lead_elsewhere_is_refused(
+    branch_of: Callable[[], GitBranch], tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / ".git" / name
+    (tmp_path / "elsewhere").mkdir()
+    shutil.rmtree(place, ignore_errors=True)
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CampaignError):
+        branch_of()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
