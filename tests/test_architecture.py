@@ -126,6 +126,7 @@ def test_the_environment_is_read_in_one_module() -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
     }
     assert readers <= {
+        "autoresearch.limited",
         "autoresearch.safe_text",
         "trainer.machine.environment",
         "trainer.isolation.kernel.sandbox",

@@ -61,6 +61,7 @@ OUTSIDE = {
     "trainer/memory": "the system's files",
     "trainer/training": "runs inside a trial",
     "trainer/__main__.py": "a spec that the user names",
+    "autoresearch/limited.py": "the system's files",
     "trajectory/formats/importing.py": "the new folder that becomes the campaign",
     "trajectory/formats/optuna_study.py": "a temporary folder",
     "trajectory/formats/source.py": "a file that the user names",

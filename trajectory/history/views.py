@@ -25,6 +25,8 @@ LIMIT_S = 60.0
 MOST_ROWS = 100_000
 MOST_BYTES = 256 << 20
 """Most text that an answer may hold."""
+_CELL_BYTES = 40
+"""Memory of a cell besides its text."""
 _MOST_CELL_BYTES = 16 << 20
 _MOST_PATTERN_BYTES = 1000
 """Longest pattern of LIKE and GLOB, whose comparison with one text cannot be interrupted."""
@@ -71,13 +73,14 @@ class Views:
                 raise HistoryError("the query is empty; write one SELECT, such as: " + EXAMPLE)
             columns = tuple(name for name, *_ in cursor.description)
             rows, cut = _bounded(cursor, most)
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        except (sqlite3.Error, sqlite3.Warning, *_TOO_LARGE) as error:
             raise HistoryError(_refusal(error, limit_s)) from error
         finally:
             self._connection.set_progress_handler(None, 0)
         return Answer(columns, rows, cut)
 
 
+_TOO_LARGE = (ValueError, OverflowError, MemoryError)
 EXAMPLE = "SELECT iter, delta, stderr FROM iterations WHERE action = 'keep'"
 
 
@@ -92,6 +95,7 @@ def open_views(journal: Path) -> Iterator[Views]:
         history.catch_up(results)
         with history.views(results) as connection:
             connection.execute("PRAGMA query_only=ON")
+            connection.execute("PRAGMA temp_store=MEMORY")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_CELL_BYTES)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MOST_PATTERN_BYTES)
             connection.set_authorizer(_authorize)
@@ -117,16 +121,24 @@ def _bounded(cursor: sqlite3.Cursor, most: int) -> tuple[list[tuple[Cell, ...]],
         if len(rows) == most:
             return rows, True
         size += sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+        size += _CELL_BYTES * len(row)
         if size > MOST_BYTES:
-            raise ValueError(f"the answer holds more than {MOST_BYTES >> 20} MiB of text")
+            raise ValueError(f"the answer holds more than {MOST_BYTES >> 20} MiB")
         rows.append(row)
     return rows, False
+
+
+def too_long(limit_s: float) -> str:
+    """Return the sentence for a query that took longer than this."""
+    return f"the query took longer than {limit_s:g} s; select less, or add a LIMIT"
 
 
 def _refusal(error: Exception, limit_s: float) -> str:
     code = getattr(error, "sqlite_errorcode", None)
     if code == sqlite3.SQLITE_INTERRUPT:
-        return f"the query took longer than {limit_s:g} s; select less, or add a LIMIT"
+        return too_long(limit_s)
+    if isinstance(error, MemoryError):
+        return "the query needs too much memory; select less, or add a LIMIT"
     if code == sqlite3.SQLITE_AUTH or "readonly" in str(error):
         return f"the query is not allowed ({error}); only SELECT over {', '.join(VIEWS)} is"
     known = "run autoresearch sql without a query for the views and their columns"

@@ -151,12 +151,11 @@ class _Tools:
     def sql(self, query: str = "") -> dict[str, Any]:
         """Run one SELECT over the views and return at most 200 rows; without a query, the views."""
         from agent.commands.record.sql import objects  # noqa: PLC0415
-        from trajectory.history.views import open_views  # noqa: PLC0415 (slow to load)
+        from trajectory.history import asking  # noqa: PLC0415 (slow to load)
 
-        with open_views(self._view.journal) as views:
-            if not query:
-                return {"views": views.columns()}
-            answer = views.query(query, most=MOST_SQL_ROWS)
+        if not query:
+            return {"views": asking.columns(self._view.journal)}
+        answer = asking.query(self._view.journal, query, most=MOST_SQL_ROWS)
         return {"rows": objects(answer), "cut": answer.cut}
 
     def report(self) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.safe_text import plain
 from autoresearch.words import counted
 from trajectory.formats.table import Column, Table, write_csv
+from trajectory.history import asking
 from trajectory.history.store import reindex as rebuild
 from trajectory.history.view_definitions import VIEWS
-from trajectory.history.views import EXAMPLE, Answer, Cell, open_views
+from trajectory.history.views import EXAMPLE, Answer, Cell
 
 WIDEST = 10_000
 """Characters of a printed line at most."""
@@ -40,11 +41,10 @@ def sql(
     The query cannot write anything. It may take a minute.
     """
     view = CampaignView(existing_campaign(campaign))
-    with open_views(view.journal) as views:
-        if query is None:
-            _list_views(views.columns(), as_json=as_json)
-            return
-        found = views.query(query)
+    if query is None:
+        _list_views(asking.columns(view.journal), as_json=as_json)
+        return
+    found = asking.query(view.journal, query)
     if as_json:
         typer.echo(json.dumps(objects(found), ensure_ascii=False))
     elif as_csv:

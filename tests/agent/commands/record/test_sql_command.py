@@ -3,6 +3,7 @@ import io
 import json
 import shutil
 import sqlite3
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from autoresearch.errors import HistoryError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
+from trajectory.history import asking
 from trajectory.history.view_definitions import VIEWS
 from trajectory.history.views import open_views
 from trajectory.journal import read_rows
@@ -89,6 +91,35 @@ def test_a_query_can_do_no_harm(campaign: Path, query: str) -> None:
         assert "\n" not in str(refused.value)
         assert views.query("SELECT count(*) FROM iterations").rows == [(100,)]
     assert [path.name for path in campaign.iterdir()] == ["trajectory.jsonl"]
+
+
+LONG = "hex(zeroblob(8000000))"
+STUBBORN = {
+    "one call": f"SELECT instr({LONG}, hex(zeroblob(4000000)) || '1')",
+    "temporary tables": f"{ENDLESS} x, {LONG} AS y FROM t ORDER BY y, x",
+    "distinct texts": f"{ENDLESS} DISTINCT hex(randomblob(2000000)) FROM t",
+    "many cells": f"{ENDLESS} {', '.join(['x'] * 1500)} FROM t",
+}
+
+
+@pytest.mark.parametrize("what", STUBBORN)
+def test_a_query_that_nothing_interrupts_ends_with_its_process(campaign: Path, what: str) -> None:
+    temporary = campaign / "temporary"
+    temporary.mkdir()
+    began_s = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(HistoryError) as refused:
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setenv("SQLITE_TMPDIR", str(temporary))
+        asking.query(campaign / "trajectory.jsonl", STUBBORN[what], limit_s=1.5)
+    assert "\n" not in str(refused.value)
+    assert time.monotonic() - began_s < 30
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_answer_of_every_type_comes_back_whole(campaign: Path) -> None:
+    found = asking.query(campaign / "trajectory.jsonl", "SELECT 1, 'ä', x'00ff', NULL, 1e999, 0.1")
+    assert found.rows == [(1, "ä", b"\x00\xff", None, float("inf"), 0.1)]
+    assert asking.columns(campaign / "trajectory.jsonl").keys() == VIEWS.keys()
 
 
 def test_rows_beyond_the_limit_are_cut(campaign: Path) -> None:
