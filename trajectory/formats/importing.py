@@ -24,10 +24,10 @@ from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_trial_id
 from autoresearch.values import explain
 from autoresearch.words import timestamp
 from trajectory.curves import copy_curve
-from trajectory.formats import loop_logs, mlflow_store, tensorboard_events, wandb_csv
+from trajectory.formats import databases, loop_logs, mlflow_store, tensorboard_events, wandb_csv
 from trajectory.formats.foreign import ForeignLine, ForeignRun, Provenance, parse_foreign
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, Wanted
-from trajectory.formats.tracker_stores import MAGIC, Folder, opened
+from trajectory.formats.tracker_stores import MAGIC, Folder
 from trajectory.journal import records_of
 from trajectory.rows import CampaignRow, Row, trials_of
 
@@ -36,15 +36,8 @@ NO_WISH = Wanted()
 Reader = Callable[[Any, Wanted], ForeignFile]
 
 
-def _read_optuna(source: Source, wanted: Wanted) -> ForeignFile:
-    from trajectory.formats import optuna_study  # noqa: PLC0415 (slow to load)
-
-    return optuna_study.read(source, wanted)
-
-
-_OPTUNA_TABLES = {"studies", "study_directions", "trials", "trial_params", "trial_values"}
 _READERS: Sequence[tuple[Callable[[list[Line]], bool], Reader]] = (
-    (lambda lines: _has_keys(lines, {"op_code", "worker_id"}), _read_optuna),
+    (lambda lines: _has_keys(lines, {"op_code", "worker_id"}), databases.read),
     (wandb_csv.recognises, wandb_csv.read),
     (loop_logs.recognises_tsv, loop_logs.read_tsv),
     (loop_logs.recognises_single_knob, loop_logs.read_single_knob),
@@ -70,13 +63,7 @@ def _reader_of(source: Source) -> Reader:
         is_mlflow = mlflow_store.recognises(source)
         reader = mlflow_store.read_files if is_mlflow else tensorboard_events.read
     elif source.data.startswith(MAGIC):
-        with opened(source) as database:
-            names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            tables = {name for (name,) in names}
-        if tables >= _OPTUNA_TABLES:
-            reader = _read_optuna
-        elif tables >= mlflow_store.TABLES:
-            reader = mlflow_store.read_database
+        reader = databases.read
     elif "tfevents" in source.path.name:
         reader = tensorboard_events.read_file
     else:

@@ -217,6 +217,47 @@ def hostile_database(path: Path, what: str) -> None:
     connection.close()
 
 
+ENDLESS = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT x FROM t"
+STUBBORN = "instr(hex(zeroblob(8000000)), hex(zeroblob(4000000)) || 1)"
+OF_OPTUNA = "studies study_directions trials trial_params trial_values".split()
+
+
+@pytest.mark.parametrize("kind", ["view", "generated column", "generated column of MLflow"])
+@pytest.mark.timeout(60)
+def test_a_database_that_computes_without_end_is_refused(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "study.db"
+    with sqlite3.connect(file) as database:
+        if kind == "view":
+            for name in OF_OPTUNA:
+                database.execute(f"CREATE TABLE {name} (study_id, study_name)")
+            database.execute("INSERT INTO studies VALUES (1, 's')")
+            database.execute("CREATE TABLE version_info (x)")
+            for name in ("trials", "version_info"):
+                database.execute(f"DROP TABLE {name}")
+                database.execute(f"CREATE VIEW {name} (study_id) AS {ENDLESS}")
+            database.execute("CREATE TABLE [TRIALS 2] (x)")
+        elif kind == "generated column":
+            for name in OF_OPTUNA:
+                slow = "study_name AS (1 + 1)" if name == "studies" else "y"
+                database.execute(f"CREATE TABLE {name} (study_id, {slow})")
+            database.execute("INSERT INTO studies (study_id) VALUES (1)")
+        else:
+            for name in ("experiments", "params", "latest_metrics"):
+                database.execute(f"CREATE TABLE {name} (experiment_id, run_uuid, name, key, value)")
+            database.execute(
+                "CREATE TABLE runs (run_uuid, experiment_id, name, status, start_time, "
+                "lifecycle_stage AS (1 + 1))"
+            )
+            database.execute("INSERT INTO runs (run_uuid, experiment_id) VALUES ('a', 1)")
+            database.execute("INSERT INTO experiments (experiment_id, name) VALUES (1, 'a')")
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute(f"UPDATE sqlite_master SET sql = replace(sql, '1 + 1', {STUBBORN!r})")
+    database.close()
+    with pytest.raises(FormatError):
+        import_campaign(file, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_hostile_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
     whole = unpacked("optuna-4.5.0.db", tmp_path).read_bytes()
     files = {
