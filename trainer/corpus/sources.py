@@ -6,8 +6,9 @@ A source is one string:
 
 - a path to a file of text, or to a folder, which is walked for text files by suffix, JSONL and
 Parquet. Hidden entries, ``__pycache__`` and other suffixes are skipped, and the latter counted.
-Symbolic links are followed, and each folder is read once. A file that is given itself is read as
-text whatever its suffix;
+Symbolic links are followed within the folder, and each folder is read once; a link out of it is
+refused, because whoever made the folder could link to the reader's private texts. A file that is
+given itself is read as text whatever its suffix;
 
 - ``hf:NAME[@CONFIG][:SPLIT]``: a Hugging Face dataset (``train`` by default), streamed; NAME may be
 a local folder.
@@ -127,7 +128,7 @@ class SourceReader:
                 raise CorpusError(f"{path} is empty; choose a file with text")
             return [path]
         files = []
-        for file in _walk(path):
+        for file in _walk(path, within=Path(os.path.realpath(path))):
             if file.suffix.lower() in READ_SUFFIXES and stat.S_ISREG(file.stat().st_mode):
                 files.append(file)
             else:
@@ -146,9 +147,12 @@ def _each_cut(texts: Iterable[bytes]) -> Iterator[bytes]:
         yield from cut([text])
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield every file below, without hidden ones, each folder once however many links lead to
-    it."""
+def _walk(folder: Path, within: Path | None = None) -> Iterator[Path]:
+    """Yield every file below, without hidden ones, each folder once however many links lead to it.
+
+    :param within: the folder's real path, which no link may leave; None: links may lead anywhere.
+    :raises CorpusError: at a link that leaves it.
+    """
 
     def fail(error: OSError) -> None:
         raise error
@@ -161,10 +165,23 @@ def _walk(folder: Path) -> Iterator[Path]:
             subfolders.clear()
             continue
         seen.add(identity)
+        if within is not None:
+            for name in (*subfolders, *names):
+                _refuse_leading_out(Path(current, name), within)
         subfolders[:] = sorted(
             name for name in subfolders if not name.startswith(".") and name != "__pycache__"
         )
         yield from (Path(current, name) for name in names if not name.startswith("."))
+
+
+def _refuse_leading_out(path: Path, within: Path) -> None:
+    if path.is_symlink() and not path.name.startswith("."):
+        target = Path(os.path.realpath(path))
+        if not target.is_relative_to(within):
+            raise CorpusError(
+                f"{path} is a link out of the folder, to {target}; give that as a source of its "
+                "own if you want its text, or remove the link"
+            )
 
 
 def _stdlib_files() -> list[Path]:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoresearch.errors import CorpusError
 from tests.support.texts import corpus_texts, make_texts, write_folder
 from trainer.corpus import Corpus, Progress, open_corpus, prepare
 from trainer.corpus.documents import cut, normal_form
@@ -185,7 +186,7 @@ def test_a_folder_is_read_by_suffix_and_the_rest_is_counted(folder: Path, tmp_pa
 
 def test_links_are_followed_once_round(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "in" / "deep", TEXTS[:100])
-    elsewhere = write_folder(tmp_path / "elsewhere", TEXTS[100:])
+    elsewhere = write_folder(tmp_path / "in" / "elsewhere", TEXTS[100:])
     (folder / "up").symlink_to(tmp_path / "in")
     (folder / "self").symlink_to(folder)
     (folder / "away").symlink_to(elsewhere)
@@ -193,6 +194,22 @@ def test_links_are_followed_once_round(tmp_path: Path) -> None:
     corpus = prepare([str(tmp_path / "in")], cache_dir=tmp_path / "cache")
     assert corpus.info.documents == len(TEXTS)
     assert corpus.info.duplicates == 0
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes", "data.bin", "deep/notes.txt", "up"])
+def test_a_link_out_of_the_folder_brings_no_private_text_in(tmp_path: Path, name: str) -> None:
+    folder = write_folder(tmp_path / "in", TEXTS)
+    private = write_folder(tmp_path / "private", ["PRIVATE-DECOY " * 20] * 200)
+    (folder / "deep").mkdir(exist_ok=True)
+    text = next(private.glob("*.txt"))
+    target = {"notes": private, "up": tmp_path}.get(name, text)
+    (folder / name).symlink_to(os.path.relpath(target, (folder / name).parent))
+    with pytest.raises(CorpusError):
+        prepare([str(folder)], cache_dir=tmp_path / "cache")
+    (tmp_path / "short").symlink_to(folder)
+    (folder / name).unlink()
+    corpus = prepare([str(tmp_path / "short")], cache_dir=tmp_path / "cache")
+    assert not any("PRIVATE-DECOY" in text for text in texts_of(corpus))
 
 
 def test_a_named_file_is_text_whatever_its_suffix(tmp_path: Path) -> None:
