@@ -129,6 +129,10 @@ class AdamW:
         self._step = 0
         self._stopped = torch.zeros((), device=all_parameters[0].device)
 
+    def set_step(self, step: int) -> None:
+        """Have the rules of the config's own believe that the next step has this number."""
+        self._step = step - 1
+
     @torch.no_grad()
     def step(self, loss: Tensor, lr: float) -> Tensor:
         """See :class:`Optimizer`; this never waits for a GPU."""

@@ -20,6 +20,14 @@ ACTIVATIONS = frozenset(
     " hardswish hardsigmoid logsigmoid sigmoid tanh softshrink hardshrink threshold".split()
 )
 """Elementwise functions of torch.nn.functional."""
+FEW_POSITIONAL: Mapping[str, int] = {
+    **dict.fromkeys("relu relu6 selu silu mish hardswish hardsigmoid".split(), 1),
+    **dict.fromkeys("leaky_relu elu celu".split(), 2),
+    **dict.fromkeys("hardtanh threshold".split(), 3),
+    "normalize": 4,
+}
+"""Functions of torch.nn.functional whose next argument by place is inplace or out, which would
+change a tensor."""
 NEW_TENSORS = frozenset(
     "arange linspace zeros ones full zeros_like ones_like full_like eye tensor".split()
 )
@@ -90,6 +98,9 @@ def check_call(slot: Slot, node: ast.Call) -> None:
     if any(isinstance(one, ast.Starred) for one in node.args):
         raise _refused(node, "a * argument is not allowed", "write its parts")
     module, name = _parts(node.func)
+    most = FEW_POSITIONAL.get(name, len(node.args)) if module == "F" else len(node.args)
+    if len(node.args) > most:
+        raise _refused(node, f"F.{name} would change a tensor in place", "leave the argument out")
     if module == "" and name in BUILTINS:
         # These take a tensor apart, or count its rows.
         takes_apart = name in {"float", "int"} or (name in {"min", "max"} and len(node.args) < 2)

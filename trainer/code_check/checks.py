@@ -19,23 +19,18 @@ from torch import Tensor
 
 from autoresearch.errors import AutoresearchError
 from trainer.backends.coded import CodeFailed, CodeFunction, check_causality
-from trainer.backends.optimizer import Optimizer, optimizer_of
+from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import Slot, slot_of
 from trainer.code_check import CodeVerdict
+from trainer.code_check.pricing import CPU, VOCAB, forward_backward, lr_at, prices, shaped
 from trainer.isolation.kernel.sandbox import Layers, Sandbox, move_home
 from trainer.isolation.scratch import clear
-from trainer.spec import Budget, Config, Limits, TrialSpec
-from trainer.training.schedule import Schedule
+from trainer.spec import Config, Limits, TrialSpec
 
-CPU = torch.device("cpu")
 SCALES = (0.0, 1e-3, 1.0, 100.0)
 """Standard deviations of the numbers that functions are tried on."""
 COLUMNS = 16
-_VOCAB = 64
-_REPEATS = 7
-_MOST = {"n_layer": 2, "n_head": 4, "d_model": 128, "d_ff": 256, "seq_len": 128, "batch_size": 8}
-"""Largest model whose steps are timed."""
 
 
 def verdict_on(config: Config, price: float) -> CodeVerdict:
@@ -107,7 +102,7 @@ def check_models(config: Config) -> None:
 
     :raises CodeFailed: in one sentence.
     """
-    small = _shaped(config, n_layer=2, n_head=2, d_model=32, d_ff=64, seq_len=12, batch_size=4)
+    small = shaped(config, n_layer=2, n_head=2, d_model=32, d_ff=64, seq_len=12, batch_size=4)
     first, second = _trained(small), _trained(small)
     pairs = zip(first.parameters(), second.parameters(), strict=True)
     if not all(torch.equal(one, other) for one, other in pairs):
@@ -117,7 +112,7 @@ def check_models(config: Config) -> None:
         for parameter in first.parameters():
             # Larger weights than the first ones, so that a leak cannot hide below the tolerance.
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    tokens = torch.randint(_VOCAB, (5, 12), generator=generator)
+    tokens = torch.randint(VOCAB, (5, 12), generator=generator)
     check_causality(first, tokens, small)
     with torch.no_grad():
         before = first.eval().logits(tokens)
@@ -126,26 +121,19 @@ def check_models(config: Config) -> None:
             raise CodeFailed(f"{_named(config)}: logits depend on earlier calls; keep no memory")
 
 
-def _shaped(config: Config, **shape: int) -> Config:
-    """Return the config with another shape."""
-    kv = {"n_kv_head": 1} if config.n_kv_head not in {None, config.n_head} else {"n_kv_head": None}
-    precision = "bf16" if config.precision == "fp8" else config.precision
-    return config.model_copy(update={**shape, **kv, "precision": precision})
-
-
 def _trained(config: Config) -> TorchGPT:
     """Return a model after three steps, all of whose numbers are finite."""
     torch.manual_seed(0)
-    model = TorchBackend().build(config, _VOCAB, CPU)
+    model = TorchBackend().build(config, VOCAB, CPU)
     optimizer = optimizer_of(model, config)
     for step in range(1, 4):
-        loss = _forward_backward(model, config)
+        loss = forward_backward(model, config)
         for name, parameter in model.named_parameters():
             if parameter.grad is None:
                 raise CodeFailed(
                     f"{_named(config)}: the parameter {name} gets no gradient; use every argument"
                 )
-        norm = optimizer.step(loss, _lr(config, step))
+        norm = optimizer.step(loss, lr_at(config, step))
         if not loss.isfinite() or not norm.isfinite():
             raise CodeFailed(
                 f"{_named(config)}: the loss or its gradient is not finite at step {step} of a "
@@ -154,83 +142,8 @@ def _trained(config: Config) -> TorchGPT:
     return model
 
 
-def _lr(config: Config, step: int) -> float:
-    return Schedule(config, Budget(), 1000).lr(step, 0.0)
-
-
-def _forward_backward(model: TorchGPT, config: Config) -> Tensor:
-    generator = torch.Generator().manual_seed(2)
-    shape = (config.batch_size, config.seq_len + 1)
-    stream = torch.randint(_VOCAB, shape, generator=generator)
-    loss: Tensor = model.train()(stream[:, :-1], stream[:, 1:])
-    loss.backward()  # type: ignore[no-untyped-call]
-    return loss
-
-
 def _named(config: Config) -> str:
     return ", ".join(config.code)
-
-
-# --- price --------------------------------------------------------------------------------------
-
-
-def prices(config: Config) -> tuple[float, float]:
-    """Return time and memory of a step as multiples of those of what is built in.
-
-    What is built in is called as a function, too: otherwise the price of a hook, such as attention
-    that holds its scores, would be the function's. A result has tokens/s and memory of the whole.
-    Time is the least of several interleaved steps; memory what the backward pass keeps, counted.
-    """
-    coded = _shaped(
-        config, **{name: min(most, getattr(config, name)) for name, most in _MOST.items()}
-    )
-    width = coded.d_model - coded.d_model % (2 * coded.n_head)
-    coded = coded.model_copy(update={"d_model": max(width, 2 * coded.n_head)})
-    built_in = {}
-    for key in coded.code:
-        slot = slot_of(key)
-        body = slot.body(getattr(coded, slot.chosen_by, ""))
-        assert body is not None
-        indented = body.replace("\n", "\n    ")
-        built_in[key] = f"def {slot.name}({', '.join(slot.arguments)}):\n    {indented}"
-    pair = [_Priced(coded), _Priced(coded.model_copy(update=built_in))]
-    times = [[one.seconds() for one in pair] for _ in range(_REPEATS)]
-    least, least_built_in = map(min, zip(*times, strict=True))
-    return least / least_built_in, pair[0].kept_bytes() / max(1, pair[1].kept_bytes())
-
-
-class _Priced:
-    """A model whose steps are timed."""
-
-    def __init__(self, config: Config) -> None:
-        torch.manual_seed(0)
-        self._config = config
-        self._model = TorchBackend().build(config, _VOCAB, CPU)
-        self._optimizer: Optimizer = optimizer_of(self._model, config)
-        self._steps = 0
-        self.seconds()  # the first step is slower
-
-    def seconds(self) -> float:
-        """Return the time of one step, in seconds of this process's processor time."""
-        self._steps += 1
-        began = time.process_time()
-        loss = _forward_backward(self._model, self._config)
-        self._optimizer.step(loss, _lr(self._config, self._steps))
-        return time.process_time() - began
-
-    def kept_bytes(self) -> int:
-        """Return the bytes that a forward pass keeps for the backward pass."""
-        kept: dict[int, int] = {}
-
-        def pack(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            _forward_backward(self._model, self._config)
-        self._model.zero_grad()
-        return sum(kept.values())
 
 
 # --- in a process of its own ---------------------------------------------------------------------

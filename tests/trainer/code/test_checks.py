@@ -68,6 +68,17 @@ BAD = {
     "infinite loss": ("aux_loss", "return logits.exp().exp().sum() * 1e30"),
     "many losses": ("aux_loss", "return logits"),
     "slow": ("activation", "for i in range(60):\n    x = x + 0.001 * torch.sin(x)\nreturn x"),
+    "slow later": (
+        "update",
+        "if step > 20:\n    for i in range(60):\n        grad = grad @ grad.T @ grad * 1e-6\n"
+        "return param - lr * grad",
+    ),
+    "slow in a window": (
+        "update",
+        "x = grad\nif 150 < step:\n    if step < 400:\n        for i in range(60):\n"
+        "            x = torch.linalg.qr(x)[0]\n"
+        "return param - lr * grad + 0.0 * x.sum()",
+    ),
     "hoards memory": (
         "residual",
         "for i in range(30):\n    x = x + 0.01 * torch.tanh(x) * torch.sigmoid(branch)\n"

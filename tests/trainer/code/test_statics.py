@@ -1,10 +1,12 @@
 """Static rails of code knobs: what they pass and refuse, and that no text crashes them."""
 
 import contextlib
+import inspect
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from autoresearch.errors import SpecError
 from tests.support.configs import config
@@ -13,6 +15,7 @@ from trainer.code import (
     MAX_CHARACTERS,
     SLOTS,
     CodeRefused,
+    allowed,
     check_statically,
     normalize,
     parameters,
@@ -48,6 +51,8 @@ REFUSED = {
     "in place": "x[0] = 1\nreturn x",
     "in-place method": "return x.add_(1)",
     "in-place argument": "return F.relu(x, inplace=True)",
+    "in-place argument by place": "return F.leaky_relu(x, 0.99, True)",
+    "in-place first argument by place": "return F.relu(x, True)",
     "out": "return torch.exp(x, out=x)",
     "data": "return x.data",
     "item": "return x * x.item()",
@@ -190,3 +195,12 @@ def test_no_text_crashes_a_rail(slot: str, source: str) -> None:
             config(**{slot_of(slot).key: source})
     with contextlib.suppress(CodeRefused):
         normalize(slot_of(slot), source)
+
+
+def test_no_argument_by_place_changes_a_tensor() -> None:
+    names = allowed.ACTIVATIONS | allowed.LOSSES | allowed.OVER_SHAPE | frozenset(allowed.DIM_AT)
+    for name in names:
+        with contextlib.suppress(TypeError, ValueError, AttributeError):  # written in C
+            known = list(inspect.signature(getattr(functional, name)).parameters)
+            changing = [known.index(one) for one in ("inplace", "out") if one in known]
+            assert allowed.FEW_POSITIONAL.get(name) == min(changing, default=None), name
