@@ -127,8 +127,10 @@ class Journal(Closing):
         :raises JournalError: if more than one line is torn.
         """
         size = os.fstat(self._descriptor).st_size
+        if size > MOST_BYTES:
+            raise _too_long(self.path)
         start = _start_of_last_line(self._descriptor, size)
-        if size > MOST_BYTES or size - start > MOST_LINE_BYTES:
+        if size - start > MOST_LINE_BYTES:
             raise _too_long(self.path)
         last = read_at(self._descriptor, start, size - start)
         if not last or _is_json(last):
@@ -264,15 +266,15 @@ def _is_json(raw: bytes) -> bool:
 
 
 def _start_of_last_line(descriptor: int, size: int) -> int:
-    """Return the offset of the last line, which may lack its newline."""
+    """Return the offset of the last line, which may lack its newline; of a too long one, any."""
     end = max(size - 1, 0)
-    while end > 0:
+    while end > 0 and size - end <= MOST_LINE_BYTES:
         start = max(end - _BLOCK, 0)
         newline = read_at(descriptor, start, end - start).rfind(b"\n")
         if newline >= 0:
             return start + newline + 1
         end = start
-    return 0
+    return end
 
 
 def _save_torn(path: Path, torn: bytes) -> Path:
