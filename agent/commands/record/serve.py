@@ -120,6 +120,7 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
     import uvicorn  # noqa: PLC0415
 
     from trajectory.live.app import create_app  # noqa: PLC0415
+    from trajectory.live.connections import TimedProtocol  # noqa: PLC0415
 
     with listening(host, port) as listener:
         os.nice(NICENESS)
@@ -128,7 +129,7 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
         typer.echo(f"http://{shown}:{address[1]}  (Ctrl-C ends it)")
         config = uvicorn.Config(
             create_app(board, access, _propose),
-            http="h11",
+            http=TimedProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,

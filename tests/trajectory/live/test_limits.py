@@ -1,10 +1,14 @@
 """The page works behind a proxy that strips a prefix, and reads no long request."""
 
+import asyncio
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
 from playwright.sync_api import Browser, expect
 
 from tests.trajectory.live.proxy import PREFIX, stripping_proxy
@@ -17,7 +21,9 @@ from tests.trajectory.live.server import (
     simulated,
     write_campaign,
 )
+from trajectory.live import connections
 from trajectory.live.app import MAX_BODY_BYTES
+from trajectory.live.connections import TimedProtocol
 
 ROWS = simulated(12)
 HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
@@ -61,6 +67,59 @@ def test_the_page_works_behind_a_prefix(browser: Browser, server: Server, journa
         page.goto(f"{address}api/campaigns/c/top")
         expect(page).to_have_url(f"{address}login")
         assert [path for path in outside if path != "/favicon.ico"] == []
+
+
+HALVES = ("", "GET / HTTP/1.1\r\nHost: local", "PUT /api/campaigns/c/pause HTTP/1.1\r\n" + HEAD)
+
+
+def test_a_thousand_requests_that_never_end_do_not_block_the_page(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    opened = []
+    try:
+        for number in range(1100):
+            opened.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            opened[-1].sendall(HALVES[number % len(HALVES)].encode())
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    finally:
+        for one in opened:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", 0.2)
+
+    async def closed(first: bytes, later: bytes) -> bytes:
+        async def app(_scope: object, _receive: object, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await asyncio.sleep(0.5)  # an answer may take longer
+            await send({"type": "http.response.body", "body": b"whole"})
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config = uvicorn.Config(app, http=TimedProtocol, log_level="error", lifespan="off")
+            running = uvicorn.Server(config)
+            task = asyncio.create_task(running.serve([listener]))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(first)
+            await writer.drain()
+            await asyncio.sleep(0.1)
+            writer.write(later)
+            try:
+                async with asyncio.timeout(3):
+                    return await reader.read(1 << 16) + await reader.read(1 << 16)
+            except ConnectionError:
+                return b""
+            finally:
+                writer.close()
+                running.should_exit = True
+                await task
+
+    assert asyncio.run(closed(b"GET / HTTP/1.1\r\n", b"Host: a\r\n")) == b""
+    post = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\n"
+    assert b"whole" in asyncio.run(closed(post, b"ab"))
 
 
 SIZED = f"Content-Length: {10**9}\r\n\r\n"
