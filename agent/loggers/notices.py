@@ -8,6 +8,7 @@ messages name a service only by its kind.
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from agent.search.trial import Watcher
 from agent.settings.environment import read_environment
 from autoresearch.errors import SettingsError
-from autoresearch.safe_text import redact
+from autoresearch.safe_text import plain, redact
 from trajectory.rows import IterationRow
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Notifier:
         :param then: the command, to be completed by the directory, that shows more.
         """
         command = f"autoresearch {then} {shlex.quote(str(directory))}"
-        title, body = (redact(f"{directory.resolve().name}: {title}"), redact(f"{body}\n{command}"))
+        title = _quiet(redact(f"{directory.resolve().name}: {title}"))
+        body = "\n".join(map(_quiet, redact(f"{body}\n{command}").split("\n")))
         for number, service in enumerate(self._services, start=1):
             kind = f"{service[0].service_name} (address {number})"
             thread = threading.Thread(
@@ -80,6 +82,14 @@ class Notifier:
             is_sent = False
         if not is_sent:
             self._failed.add(threading.current_thread().name)
+
+
+_MENTION = re.compile(r"@(?=everyone|here|channel|all|room|[!&]?\d)|<(?=[!@#])", re.IGNORECASE)
+
+
+def _quiet(text: str) -> str:
+    """Return a line in which no service finds a mention: a model's words must call nobody."""
+    return _MENTION.sub(lambda found: f"{found[0]}\u200b", plain(text))
 
 
 class KeepNotices(Watcher):

@@ -10,17 +10,27 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoresearch.safe_text import plain
+
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """Print one line unchanged, even if a path or a model's name contains brackets."""
-    console.print(Text(text, style=style), soft_wrap=True)
+    """Print one line, even if a path or a model's name contains brackets; without what a terminal
+    would obey, which a folder's name may hold."""
+    console.print(Text(_safe(text), style=style), soft_wrap=True)
 
 
 def print_lines(console: Console, lines: Iterable[RenderableType], style: str = "") -> None:
     """Print lines, those without markup of their own like :func:`say`, and tables."""
     for line in lines:
         shown = Text(line, style=style) if isinstance(line, str) else line
+        if isinstance(shown, Text):
+            shown.plain = _safe(shown.plain)
         console.print(shown, soft_wrap=isinstance(shown, Text))
+
+
+def _safe(text: str) -> str:
+    """Return a text of as many characters without those that a terminal would obey."""
+    return "\n".join(map(plain, text.split("\n")))
 
 
 def answer(

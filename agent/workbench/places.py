@@ -10,6 +10,7 @@ import typer
 from autoresearch.campaign_files import has_file, status_of
 from autoresearch.errors import CampaignError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
+from autoresearch.safe_text import plain
 
 if TYPE_CHECKING:
     from trajectory.formats.importing import ImportedCampaign
@@ -50,7 +51,7 @@ def say_if_new(directory: Path) -> None:
     if has_file(latest, JOURNAL_FILE) and not has_file(directory, JOURNAL_FILE):
         typer.echo(
             f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
-            f" autoresearch loop --campaign {latest}",
+            f" autoresearch loop --campaign {plain(str(latest))}",
             err=True,
         )
 

@@ -11,6 +11,7 @@ from agent.commands.record.serve import DRAW, drawing_environment
 from agent.loggers.base import CampaignFacts
 from agent.loggers.trackers import WandbLogger
 from autoresearch.errors import SettingsError
+from tests.support.campaigns import installed
 from tests.support.own_trainers import Own
 from tests.support.places import ROOT
 from tests.trajectory.live.server import simulated, write_campaign
@@ -137,6 +138,20 @@ def test_the_settings_of_the_current_directory_send_no_key_elsewhere(
     facts = CampaignFacts(tmp_path, "id", {})
     with pytest.raises(SettingsError):
         WandbLogger("project", facts)
+
+
+@pytest.mark.parametrize(
+    "words", [("status",), ("top",), ("propose", "lr=0.002"), ("export", "--to=csv"), ("diff",)]
+)
+def test_the_name_of_a_folder_is_not_obeyed_by_the_terminal(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    directory = tmp_path / "runs" / "a\x1b]0;title\x07\x1b[31m"
+    write_campaign(directory, simulated(3))
+    more = (directory, directory) if words == ("diff",) else ()
+    ended = installed(*words, *more, home=tmp_path)
+    assert ended.returncode in {0, 1, 3}
+    assert "\x1b" not in ended.stdout + ended.stderr
 
 
 def test_an_honest_folder_named_like_a_package_of_ours_changes_nothing(

@@ -209,7 +209,9 @@ def _trial_cells(trial: TrialRecord | None, results: Sequence[Column]) -> tuple[
     )
 
 
-GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'", "＝", "＋", "－", "＠")
+"""Beginnings of a text that a spreadsheet would take for a formula, in full width, too; or that
+would be taken for the guard itself."""
 
 
 def write_csv(table: Table, file: TextIO) -> int:
@@ -218,7 +220,7 @@ def write_csv(table: Table, file: TextIO) -> int:
     :param file: open with ``newline=""``.
     """
     writer = csv.writer(file)  # its line ends are those of RFC 4180, so it quotes both \r and \n
-    writer.writerow(column.name for column in table.columns)
+    writer.writerow(cell_text(column.name) for column in table.columns)
     written = 0
     for line in table.lines:
         writer.writerow(cell_text(cell) for cell in line)
@@ -234,7 +236,7 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, str):
-        return f"'{cell}" if cell.startswith(GUARDED) else cell
+        return f"'{cell}" if cell.lstrip(" ").startswith(GUARDED) else cell
     return repr(cell)
 
 

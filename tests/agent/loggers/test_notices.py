@@ -83,6 +83,19 @@ def test_a_notice_arrives_and_a_dead_service_is_named(
     assert SECRET not in said
 
 
+@pytest.mark.parametrize("call", ["@everyone", "@here", "<@123>", "<!channel>", "@Channel"])
+def test_a_notice_calls_nobody_and_holds_no_escape(tmp_path: Path, call: str) -> None:
+    with http_server() as (port, received):
+        notifier = Notifier([f"json://127.0.0.1:{port}/a"])
+        notifier.send(
+            tmp_path / f"x {call}", f"kept {call}", f"one {call}\x1b[31m\ntwo a@b.example"
+        )
+        assert notifier.close() == ""
+    assert call not in received[0]["title"] + received[0]["message"]
+    assert "\x1b" not in received[0]["message"]
+    assert "\ntwo a@b.example\n" in received[0]["message"]
+
+
 def test_an_address_of_no_service_is_refused_without_its_text() -> None:
     with pytest.raises(SettingsError) as refused:
         Notifier([f"nosuchservice://{SECRET}"])

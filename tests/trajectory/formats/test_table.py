@@ -102,6 +102,13 @@ def test_any_text_comes_back(text: str) -> None:
     assert cell.startswith("'") or not cell.startswith(GUARDED)
 
 
+@pytest.mark.parametrize("name", ["=HYPERLINK(A1)", " =1+1", "@SUM(A1)", "＝1+1"])
+def test_a_columns_name_and_a_text_after_spaces_are_no_formulas(name: str) -> None:
+    file = io.StringIO()
+    write_csv(Table((Column(name, "text", ""),), [[name]]), file)
+    assert list(csv.reader(io.StringIO(file.getvalue()))) == [[f"'{name}"], [f"'{name}"]]
+
+
 def test_numbers_below_zero_are_left_as_numbers() -> None:
     assert [cell_text(cell) for cell in (-0.5, -3, True, None, 1e-300)] == [
         "-0.5",
