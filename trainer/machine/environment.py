@@ -27,6 +27,9 @@ _BINDING = frozenset("OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY".split())
 cannot."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _A_GPU = re.compile(r"\d+|(GPU|MIG)-.+")
+_LIKE_A_TOKEN = re.compile(r"(?=[\w+=-]*[0-9])(?=[\w+=-]*[A-Za-z])[\w+=-]{12,}")
+"""Matches letters and digits in a run that is longer than any device setting's word."""
+_UUID_OF_A_GPU = re.compile(r"(GPU|MIG)-[0-9A-Fa-f-]+")
 _ADDRESS_OF_A_USER = re.compile(r"://[^/\s]*@")
 
 SPIN_COUNT = "10000"
@@ -47,9 +50,7 @@ def allowed_environment(
     kept = {
         name: value
         for name, value in (os.environ if environ is None else environ).items()
-        if (name in PASSED_VARIABLES or name.startswith((*PASSED_PREFIXES, *also)))
-        and name not in _BINDING
-        and not may_be_secret(name, value)
+        if _is_passed(name, value, also) and name not in _BINDING and not may_be_secret(name, value)
     }
     defaults = {
         "PATH": os.defpath,
@@ -63,6 +64,17 @@ def allowed_environment(
         "TORCHINDUCTOR_USE_EXPERIMENTAL_BENCHMARKER": "0",
     }
     return {**defaults, **kept, "PYTHONHASHSEED": "0"}
+
+
+def _is_passed(name: str, value: str, also: tuple[str, ...]) -> bool:
+    """Return whether a variable is on the list, or begins like a device's setting and has a value
+    like one: a path, numbers or words."""
+    if name in PASSED_VARIABLES or (also and name.startswith(also)):
+        return True
+    if not name.startswith(PASSED_PREFIXES) or "API" in name.split("_"):
+        return False
+    is_path = value.startswith(("/", "~/", "./"))
+    return is_path or not _LIKE_A_TOKEN.search(_UUID_OF_A_GPU.sub("", value))
 
 
 def named_gpus() -> list[str] | None:
