@@ -55,6 +55,7 @@ OUTSIDE = {
     "trainer/command": "runs inside a trial, or reads the user's script",
     "trainer/corpus": "corpora and texts that the user names",
     "trainer/envelope": "an envelope's folder that the user names",
+    "trainer/executors/command_probe.py": "a temporary folder",
     "trainer/executors/ray": "a node's own folders",
     "trainer/isolation": "a trial's folder, in which it follows no link",
     "trainer/machine": "the system's files",

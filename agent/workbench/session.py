@@ -92,9 +92,8 @@ class Session:
                 clear_left(directory / TRIALS_DIR)
             telemetry = device_telemetry(settings.device, executor.places, here=here)
             note = partial(say, console, style="yellow")
-            sampler = resources.enter_context(
-                Sampler(telemetry, directory / TELEMETRY_FILE, on_note=note)
-            )
+            samples = Sampler(telemetry, directory / TELEMETRY_FILE, on_note=note)
+            sampler = resources.enter_context(samples)
             if here:
                 executor.meter_by(partial(_meter, resources, settings.device, sampler))
             yield cls(

@@ -37,7 +37,7 @@ except OSError:
     code = -1
 codes = [*sys.argv[2:], str(code)]
 if depth:
-    words = [sys.executable, "-c", sys.orig_argv[2], str(depth - 1), *codes]
+    words = [sys.executable, *sys.orig_argv[1:3], str(depth - 1), *codes]
     sys.exit(subprocess.run(words).returncode)
 print("codes", *codes, flush=True)
 print("done 0")
