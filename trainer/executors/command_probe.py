@@ -37,7 +37,7 @@ except OSError:
     code = -1
 codes = [*sys.argv[2:], str(code)]
 if depth:
-    words = [sys.executable, *sys.orig_argv[1:3], str(depth - 1), *codes]
+    words = [sys.executable, *sys.orig_argv[1:4], str(depth - 1), *codes]
     sys.exit(subprocess.run(words).returncode)
 print("codes", *codes, flush=True)
 print("done 0")
@@ -62,7 +62,7 @@ def probe_command(executor: Executor, command: Command, device: str) -> CommandP
     """
     tried = command.model_copy(
         update={
-            "argv": (sys.executable, "-c", _PROGRAM, str(_DEPTH)),
+            "argv": (sys.executable, "-P", "-c", _PROGRAM, str(_DEPTH)),
             "score": ScoreRule(pattern="^done ([0-9])$"),
             "edited": None,
             "edits": (),
