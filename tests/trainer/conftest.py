@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.support import kernel_attacks
 from tests.support.commands import script
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 from trainer.executors.local import LocalExecutor
+from trainer.isolation.kernel.sandbox import Layers
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +33,14 @@ def gpu_machine(tmp_path_factory: pytest.TempPathFactory) -> StubMachine:
 def executor(request: pytest.FixtureRequest) -> Iterator[LocalExecutor]:
     """Yield an executor whose trials run the module's ``ENTRY``."""
     with LocalExecutor(entry=request.module.ENTRY, allow_unsandboxed=True) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def without_namespaces(request: pytest.FixtureRequest) -> Iterator[LocalExecutor]:
+    """Yield such an executor as it is where a machine allows no namespaces."""
+    layers, entry = replace(Layers.detect(), world=False), request.module.ENTRY
+    with LocalExecutor(entry=entry, layers=layers, allow_unsandboxed=True) as executor:
         yield executor
 
 

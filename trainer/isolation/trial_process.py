@@ -254,7 +254,10 @@ def _checked(check: Trial, trained: CommandOk) -> Measured | TrialFailed:
     """Return the training's result with the score of its check, or the check's failure."""
     assert check.reach is not None, "a command has files that it may read"
     assert check.spec.command is not None
-    home = Path(tempfile.mkdtemp(dir=check.trial_dir / SCRATCH_DIR))
+    scratch = check.trial_dir / SCRATCH_DIR
+    if scratch.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "the training replaced it by a link", str(scratch))
+    home = Path(tempfile.mkdtemp(dir=scratch))
     move_home(home)
     work = work_below(home, check.spec.command)
     furnish(check.reach, work)

@@ -116,7 +116,6 @@ from landlockpy import AccessFS, abi_version
 
 from autoresearch.errors import SandboxError
 from autoresearch.files import writing
-from autoresearch.layout import SCRATCH_DIR
 from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp, world
 from trainer.isolation.kernel.landlock import SystemPaths
@@ -245,7 +244,8 @@ class Sandbox:
         )
         try:
             if in_world and reach is not None:
-                world.enter(world_of(granted, spec, reach, trial_dir / SCRATCH_DIR / _TEMPORARY))
+                # In the home: nothing that ran before could write there (move_home).
+                world.enter(world_of(granted, spec, reach, Path(tempfile.gettempdir(), _TEMPORARY)))
             limit_resources(spec, self.user_tasks)
             check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
             if self.layers.confine:
@@ -268,9 +268,9 @@ def world_of(
 ) -> world.Plan:
     """Return the world that has what is granted, and nothing else.
 
-    :param temporary: the directory for its /tmp, which is created.
+    :param temporary: the directory for its /tmp, which is created and must not exist.
     """
-    temporary.mkdir(exist_ok=True)
+    temporary.mkdir()
     readable, writable, devices = [], [], []
     for path, access in granted:
         if path.is_relative_to(world.PROCESSES) or path in {*world.OWN, world.HOSTS, world.ROOT}:
