@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ from tests.support.commands import command, command_spec, script
 from trainer.command.child import run_command
 from trainer.command.workspace import work_dir
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.isolation.command_process import CommandProcess
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import finished_trial
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import CommandOk, Measure, PruneRule, ScoreRule, TrialFailed, TrialSpec
 
 ENTRY = COMMAND_ENTRY
-pytestmark = pytest.mark.skipif(
-    Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial"
-)
+HERE = Layers.detect()
+pytestmark = pytest.mark.skipif(HERE.landlock_abi < 3, reason="this kernel cannot confine a trial")
 OF_SPEC = {"values", "seed", "budget", "prune", "wall_s", "memory_gib", "threads", "file_bytes"}
 
 
@@ -243,8 +244,9 @@ ACTS = {
     # attacks on its result: it forges one as a file
     "forges, exits with 70": act(FORGED + "sys.exit(70)", "crash"),
     "forges, exits with 74": act(FORGED + "sys.exit(74)", "crash"),
+    # In a world of its own the parent is the first process, which no signal from inside ends.
     "forges, kills its parent": act(
-        FORGED + "os.kill(parent, signal.SIGKILL); time.sleep(60)", "killed"
+        FORGED + "os.kill(parent, signal.SIGKILL); time.sleep(1)", 3.0 if HERE.world else "crash"
     ),
     "forges, takes too long": act(FORGED + "time.sleep(60)", "timeout", wall_s=4),
     "forges, takes memory": act(
@@ -288,6 +290,31 @@ def test_a_script_scores_what_it_measured_or_fails_by_its_own_act(
     assert len(log) < 2 << 20
 
 
+ATTACKS = {name: act for name, act in ACTS.items() if name.startswith("forges")}
+ATTACKS["forges, kills its parent"] = act(
+    FORGED + "os.kill(parent, signal.SIGKILL)", "crash", "PermissionError"
+)
+
+
+@pytest.mark.skipif(not HERE.world, reason="as above")
+@pytest.mark.parametrize(
+    ("text", "outcome", "says", "files", "changes"), ATTACKS.values(), ids=ATTACKS
+)
+def test_no_attack_forges_a_result_where_no_namespaces_can_be_had(
+    without_namespaces: LocalExecutor,
+    tmp_path: Path,
+    text: str,
+    outcome: float | str,
+    says: str,
+    files: dict[str, str],
+    changes: Any,
+) -> None:
+    run = Runs(without_namespaces, tmp_path)
+    test_a_script_scores_what_it_measured_or_fails_by_its_own_act(
+        run, text, outcome, says, files, changes
+    )
+
+
 def test_declared_paths_lie_where_the_script_looks_for_them(run: Runs, tmp_path: Path) -> None:
     data = tmp_path / "data" / "scores"
     script(data, "0.25", "own.txt")
@@ -329,7 +356,7 @@ print("step 20: train loss 0.9, val loss", sys.argv[1])
         ("raise MemoryError", "oom", 100),
         ("print(1)", "no_score", 100),
         ("import time; time.sleep(100)", "timeout", 2),
-        ("import os; os.kill(os.getppid(), 9)", "killed", 100),
+        ("import os; os.kill(os.getpid(), 9)", "killed", 100),
     ],
 )
 def test_a_failure_names_the_log_that_its_campaign_keeps(
@@ -366,8 +393,9 @@ Path("made").mkdir(); Path("made/x").write_text("x")
 for name in ("data/new", "train.py", PLACE + "/.env", PLACE + "/new", PLACE + "/out_of_it/file"):
     try:
         closed = "/.env" in name or "out_of_it" in name
-        Path(name).read_text() if closed else Path(name).write_text("")
-        print("got", name)
+        # What is closed is empty in a world of its own, and elsewhere refused.
+        got = Path(name).read_text() if closed else not Path(name).write_text("")
+        print("got" if got else "refused", name)
     except OSError as error:
         print("refused", name)
 print("val loss 1.0")
@@ -437,5 +465,7 @@ def test_a_disk_that_a_script_filled_is_its_own_failure(tmp_path: Path) -> None:
     (tmp_path / "curve.jsonl").symlink_to("/dev/full")
     told = command(argv=(sys.executable, str(directory / "train.py")), directory=str(directory))
     work_dir(tmp_path, told).mkdir(parents=True, exist_ok=True)
-    result = run_command(command_spec(command=told), tmp_path, born=time.monotonic())
+    start = partial(CommandProcess, has_world=False, confine=lambda: None)
+    spec = command_spec(command=told)
+    result = run_command(spec, tmp_path, born=time.monotonic(), start=start)
     assert result.status == "crash"

@@ -122,7 +122,7 @@ def test_what_goes_during_a_look_takes_no_sharing_from_the_others() -> None:
         kill(children.pop())
         limit = 2 * usage.processes[0].held_bytes
         assert sum(one.held_bytes for one in usage.processes) > limit
-        assert usage.weigh(limit, on_gpu=False) < limit
+        assert usage.weigh(limit, count_unmapped=False) < limit
     finally:
         for child in children:
             kill(child)
@@ -157,7 +157,7 @@ def test_a_memfd_counts_once_however_often_it_is_open() -> None:
 def test_what_is_mapped_of_a_memfd_counts_once_and_hides_no_other() -> None:
     def weight_bytes() -> int:
         usage = known(ProcessUsage.of(os.getpid()))
-        return TreeUsage((usage,)).weigh(1.0, on_gpu=True)
+        return TreeUsage((usage,)).weigh(1.0, count_unmapped=True)
 
     size, before = 64 * MIB, weight_bytes()
     with os.fdopen(os.memfd_create("mapped"), "r+b") as file:
