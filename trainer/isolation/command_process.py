@@ -116,9 +116,12 @@ def _begin(
         _end_with_reader(report)
         confine()
         if has_world:
+            # Else the command could write to the pipe: through /proc, or as this process's tracer.
+            check(libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "PR_SET_DUMPABLE")
             command = os.fork()
             if command:
                 _serve_world(command, report)
+            check(libc().prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), "PR_SET_DUMPABLE")
         if call.function is not None:
             os.close(report)  # a program that it becomes does not inherit it
         carry_out(call, output)
@@ -134,8 +137,6 @@ def _begin(
 
 def _serve_world(command: int, report: int) -> NoReturn:
     """Be the first process of a world until the command ends, and report how."""
-    # Otherwise the command could write to the pipe: through /proc, or as this process's tracer.
-    check(libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "PR_SET_DUMPABLE")
     signal.signal(signal.SIGTERM, lambda *_: os.kill(command, signal.SIGTERM))
     while True:
         pid, status, usage = os.wait4(-1, 0)
