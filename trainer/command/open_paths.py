@@ -10,7 +10,9 @@ few small files with known content (:data:`HARMLESS`), which often lie beside mu
 
 * folders of campaigns, the trial's own included: a journal holds scores;
 
-* folders that this user may not read.
+* folders that this user may not read;
+
+* sockets, pipes and device nodes: another process is at their other end.
 
 A link grants nothing: its target is as open as its own location makes it.
 """
@@ -83,7 +85,9 @@ class _Walk:
                 if entry.path in self.closed or entry.path in self.whole:
                     continue
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if entry.name.startswith(".") and (is_folder or entry.name not in HARMLESS):
+                is_special = not (is_folder or entry.is_symlink() or entry.is_file())
+                is_hidden = entry.name.startswith(".") and (is_folder or entry.name not in HARMLESS)
+                if is_special or is_hidden:
                     self._close(entry.path)
                 elif is_folder:
                     left.append(entry.path)

@@ -1,5 +1,7 @@
 """Computation of a script's paths that trials may read; test_privacy.py attacks them."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,17 @@ def test_small_files_that_hold_no_keys_split_no_folder(own: Path) -> None:
     assert granted(own) == ["data", "train.py"]
     script(own / "data" / ".keep", "KEY=1", "key")  # a folder with that name may contain anything
     assert granted(own) == ["data/.gitignore", "train.py"]
+
+
+def test_what_leads_to_another_process_is_closed(own: Path) -> None:
+    (own / "sub").mkdir()
+    os.mkfifo(own / "sub" / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(own / "socket"))
+        (own / "link").symlink_to("socket")
+        assert granted(own) == ["train.py"]
+        _, closed = open_paths(own, shut=set(), whole=set())
+    assert closed == {str(own / "sub" / "pipe"), str(own / "socket")}
 
 
 def test_a_link_grants_nothing_by_itself(own: Path, tmp_path: Path) -> None:
