@@ -1,6 +1,6 @@
 """Attack from a script, with :mod:`tests.support.hostile` and :mod:`tests.support.kernel_attacks`.
 
-A trial runs it as its command: ``python hostile_command.py OUT``.
+A trial runs it as its command: ``python hostile_command.py OUT [TRIAL_DIR]``.
 """
 
 import os
@@ -12,12 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def main() -> None:
     # OUT lies among the trial's temporary files; the attacks use the trial's directory.
-    trial_dir = Path(sys.argv[1]).parent.parent
+    trial_dir = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(sys.argv[1]).parent.parent
     sys.path.insert(0, str(ROOT))
-    from tests.support import hostile, kernel_attacks
+    from tests.support import hostile, kernel_attacks, world_attacks
 
     os.chdir(trial_dir)
-    assert kernel_attacks.ENTRY  # its attacks are among those that can be requested
+    # Their attacks are among those that can be requested.
+    assert kernel_attacks.ENTRY
+    assert world_attacks.FORGED
     hostile.strike(trial_dir)
 
 

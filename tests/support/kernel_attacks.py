@@ -37,7 +37,8 @@ _EXIT = {"x86_64": 60, "aarch64": 93}
 _IOPRIO_WHO_PROCESS, _BEST_EFFORT_7 = 1, 2 << 13 | 7
 
 
-def _call(name: str, *arguments: object) -> int:
+def call_kernel(name: str, *arguments: object) -> int:
+    """Make a system call; its error becomes an OSError."""
     number = ARCHITECTURES[platform.machine()].number(name)
     returned = int(ctypes.CDLL(None, use_errno=True).syscall(number, *arguments))
     if returned == -1:
@@ -47,7 +48,7 @@ def _call(name: str, *arguments: object) -> int:
 
 def call(trial_dir: Path, name: str) -> str:
     """Make one system call with arguments that do nothing."""
-    _call(name, 0, 0, 0, 0, 0, 0)
+    call_kernel(name, 0, 0, 0, 0, 0, 0)
     return "called"
 
 
@@ -66,12 +67,12 @@ def set_scheduling_parameters(trial_dir: Path, pid: int) -> str:
 
 def set_scheduling_attributes(trial_dir: Path, pid: int) -> str:
     attributes = (ctypes.c_uint32 * 12)(48, 0, 0, 0, 19)  # its size, SCHED_OTHER, flags, nice
-    _call("sched_setattr", pid, attributes, 0)
+    call_kernel("sched_setattr", pid, attributes, 0)
     return "done"
 
 
 def set_io_priority(trial_dir: Path, pid: int) -> str:
-    _call("ioprio_set", _IOPRIO_WHO_PROCESS, pid, _BEST_EFFORT_7)
+    call_kernel("ioprio_set", _IOPRIO_WHO_PROCESS, pid, _BEST_EFFORT_7)
     return "done"
 
 
@@ -100,7 +101,7 @@ def on_the_user() -> tuple[Callable[..., Any], dict[str, Any]]:
 def enter_namespaces(trial_dir: Path) -> str:
     """Return the capabilities of a child in its own user namespace."""
     told = trial_dir / "capabilities"
-    child = _call("clone", _CLONE_NEWUSER | _CLONE_NEWNS | signal.SIGCHLD, 0, 0, 0, 0)
+    child = call_kernel("clone", _CLONE_NEWUSER | _CLONE_NEWNS | signal.SIGCHLD, 0, 0, 0, 0)
     if child == 0:
         told.write_text(Path("/proc/thread-self/status").read_text())
         os._exit(0)
@@ -120,8 +121,8 @@ def load_own_program(trial_dir: Path, loader: str, path: str) -> str:
 
 def watch_directory(trial_dir: Path, path: str) -> str:
     """Try to see the name of a file that another process makes in a closed directory."""
-    descriptor = _call("inotify_init1", os.O_NONBLOCK)
-    _call("inotify_add_watch", descriptor, os.fsencode(path), 0x100)  # IN_CREATE
+    descriptor = call_kernel("inotify_init1", os.O_NONBLOCK)
+    call_kernel("inotify_add_watch", descriptor, os.fsencode(path), 0x100)  # IN_CREATE
     return "watching"
 
 
@@ -165,7 +166,9 @@ def talk_to_oneself(trial_dir: Path) -> str:
 def allocate_beyond_the_end(trial_dir: Path, size_bytes: int) -> int:
     """Return the bytes on disk of a file whose size is reported as 0."""
     with (trial_dir / "empty").open("wb") as file:
-        _call("fallocate", file.fileno(), _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size_bytes))
+        call_kernel(
+            "fallocate", file.fileno(), _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size_bytes)
+        )
         return os.fstat(file.fileno()).st_blocks * 512
 
 
@@ -213,7 +216,7 @@ def hold_without_main_thread(trial_dir: Path, mib: int, forks: int = 0) -> None:
 
 
 def hold_memfd(trial_dir: Path, mib: int) -> None:
-    descriptor = _call("memfd_create", b"hoard", 0)
+    descriptor = call_kernel("memfd_create", b"hoard", 0)
     for _ in range(mib):
         os.write(descriptor, bytes(1 << 20))
     time.sleep(30)
@@ -257,8 +260,8 @@ def hold_page_tables(trial_dir: Path, gib: int) -> None:
 
 
 def make_segment(trial_dir: Path, mib: int) -> str:
-    segment = _call("shmget", 0, mib << 20, 0o1600)  # IPC_PRIVATE, IPC_CREAT
-    _call("shmctl", segment, 0, 0)  # IPC_RMID
+    segment = call_kernel("shmget", 0, mib << 20, 0o1600)  # IPC_PRIVATE, IPC_CREAT
+    call_kernel("shmctl", segment, 0, 0)  # IPC_RMID
     return "made"
 
 
@@ -267,7 +270,7 @@ def lend_pages_to_pipe(trial_dir: Path) -> int:
     fcntl.fcntl(writer, fcntl.F_SETFL, os.O_NONBLOCK)
     page = ctypes.create_string_buffer(4096)
     vector = (ctypes.c_size_t * 2)(ctypes.addressof(page), 4096)
-    return _call("vmsplice", writer, vector, 1, 0)
+    return call_kernel("vmsplice", writer, vector, 1, 0)
 
 
 def grow_pipe(trial_dir: Path, size_bytes: int) -> int:
