@@ -86,6 +86,8 @@ class ForkServerClient:
             ) from error
         finally:
             theirs.close()
+        self.has_world = layers.world
+        """Whether each command that it starts has a world of its own."""
         self._channel = Channel(ours)
         self._received: deque[Message] = deque()
         """Received messages that are not read yet."""

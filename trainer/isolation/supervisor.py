@@ -79,7 +79,8 @@ class Supervised:
         self._ending = Ending()
         self._result: Measured | TrialFailed | None = None
         declared = spec.command is not None and spec.command.shared_memory
-        self._shared = shared_memory.own_files() if declared else None
+        uses_machines = declared and not server.has_world
+        self._shared = shared_memory.own_files() if uses_machines else None
         self._oom_kills_before = oom_kills()
         self._group: TrialGroup | None = None
         self._files = TrialFiles(spec, trial_dir)

@@ -1,21 +1,18 @@
 """A command uses semaphores, worker processes and shared memory in a real trial."""
 
-import os
-import shutil
 import socket
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import command, command_spec, script
-from tests.support.places import ROOT
+from tests.support.waiting import wait_until
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk, TrialFailed
+from trainer.isolation.kernel.world import SHARED_MEMORY
+from trainer.spec import CommandOk, Measured, TrialFailed
 
 SPAWNS = """
 import multiprocessing as mp
@@ -55,7 +52,8 @@ def tries():
     yield lambda: socket.socket(socket.AF_UNIX).connect(PATH)
     yield lambda: socket.socketpair()[0].connect(PATH)
     yield lambda: os.open(PATH, os.O_RDWR)
-    yield lambda: os.stat("/dev/shm/NAME")
+    yield lambda: os.open("/dev/shm/NAME", os.O_RDONLY)
+    yield lambda: os.unlink("/dev/shm/NAME")
 for way in tries():
     try:
         way()
@@ -66,44 +64,43 @@ print("val loss", float(len(got)))
 """
 
 
-def _is_to_be_had() -> bool:
-    """Return whether the mount works, tried in a child process because the mount is permanent."""
-    asked = os.fork()
-    if asked == 0:
-        os._exit(0 if shared_memory.mount_own(0.1) else 1)
-    return os.waitpid(asked, 0)[1] == 0
-
-
 ENTRY = COMMAND_ENTRY
-pytestmark = [
-    pytest.mark.skipif(Layers.detect().landlock_abi < 3, reason="no sandbox here"),
-    pytest.mark.skipif(not _is_to_be_had(), reason="no mount namespace here"),
-]
+HERE = Layers.detect()
+pytestmark = pytest.mark.skipif(HERE.landlock_abi < 3, reason="no sandbox here")
+needs_world = pytest.mark.skipif(not HERE.world, reason="this machine allows no namespaces")
 
 
-def ran(executor: LocalExecutor, place: Path, text: str, **limits: float) -> object:
-    told = command(directory=str(script(place / "own", text)))
+def ran(
+    executor: LocalExecutor, place: Path, text: str, *, declared: bool = False, **limits: float
+) -> Measured | TrialFailed:
+    told = command(directory=str(script(place / "own", text)), shared_memory=declared)
     trial = place / "campaign" / "trials" / "t000001"
-    return executor.submit(command_spec(command=told, **limits), trial).result().result
+    return executor.run(command_spec(command=told, **limits), trial).result
 
 
+@needs_world
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_workers_share_locks_and_files(executor: LocalExecutor, tmp_path: Path, start: str) -> None:
     result = ran(executor, tmp_path, SPAWNS.replace("START", repr(start)))
     assert isinstance(result, CommandOk), result
     assert result.score == 0.5
-    assert not (shared_memory.SHARED_MEMORY / "left").exists()
+    assert not (SHARED_MEMORY / "left").exists()
 
 
+@needs_world
 def test_what_is_shared_counts_as_memory(executor: LocalExecutor, tmp_path: Path) -> None:
     result = ran(executor, tmp_path, FILLS, memory_gib=0.5)
     assert isinstance(result, TrialFailed), result
     assert result.status == "oom"
 
 
-def test_the_machines_shared_memory_is_not_reached(executor: LocalExecutor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fixture", ["executor", "without_namespaces"])
+def test_the_machines_shared_memory_is_not_reached(
+    request: pytest.FixtureRequest, tmp_path: Path, fixture: str
+) -> None:
+    executor = request.getfixturevalue(fixture)
     name = f"autoresearch-{uuid.uuid4().hex}"
-    outside = shared_memory.SHARED_MEMORY / name
+    outside = SHARED_MEMORY / name
     path = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
@@ -143,52 +140,77 @@ if not DELETED:
 time.sleep(30)
 print("val loss 0.5")
 """
-DECLARED = """
-import sys
-from pathlib import Path
-from tests.support.commands import command, command_spec
-from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
-place = Path(sys.argv[1])
-ways = ("shares", False), ("shares", True), ("keeps", True), ("deletes", True)
-with LocalExecutor(entry=COMMAND_ENTRY) as executor:
-    for number, (script, declared) in enumerate(ways, start=1):
-        told = command(directory=str(place / script), shared_memory=declared)
-        trial = place / "campaign" / "trials" / f"t{number:06}"
-        limits = {} if script == "shares" else {"memory_gib": 0.3}
-        spec = command_spec(command=told, trial_id=trial.name, **limits)
-        print(executor.submit(spec, trial).result().result.status)
-"""
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
+@pytest.mark.parametrize(
+    ("text", "declared", "status"),
+    [(SHARES, False, "crash"), (SHARES, True, "scored"), (HOLDS, True, "oom")],
 )
-def test_where_no_mount_can_be_had_a_menu_may_declare_the_machines(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deleted", [True, False])
+def test_where_no_namespaces_can_be_had_a_menu_may_declare_the_machines(
+    without_namespaces: LocalExecutor,
+    tmp_path: Path,
+    text: str,
+    declared: bool,
+    status: str,
+    deleted: bool,
+) -> None:
     name = f"autoresearch-{uuid.uuid4().hex}"
-    bystander = shared_memory.SHARED_MEMORY / f"{name}-open"
-    script(tmp_path / "shares", SHARES.replace("NAME", name))
-    for way in ("keeps", "deletes"):
-        text = HOLDS.replace("NAME", name).replace("DELETED", str(way == "deletes"))
-        script(tmp_path / way, text)
-    without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    bystander = SHARED_MEMORY / f"{name}-open"
+    limits = {"memory_gib": 0.3} if text is HOLDS else {}
+    text = text.replace("NAME", name).replace("DELETED", str(deleted))
     with bystander.open("w"):
         try:
-            done = subprocess.run(
-                [*without, sys.executable, "-c", DECLARED, str(tmp_path)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            assert done.stdout.split() == ["crash", "scored", "oom", "oom"]
+            result = ran(without_namespaces, tmp_path, text, declared=declared, **limits)
+            assert result.status == status, result
             assert bystander.exists()
         finally:
             bystander.unlink()
-    assert not (shared_memory.SHARED_MEMORY / name).exists()
+    assert not (SHARED_MEMORY / name).exists()
+
+
+@needs_world
+@pytest.mark.parametrize("deleted", [True, False])
+def test_what_a_world_holds_counts_although_a_menu_declares_the_machines(
+    executor: LocalExecutor, tmp_path: Path, deleted: bool
+) -> None:
+    """The trial has its own instead, and nothing is swept that cannot be its own."""
+    name = f"autoresearch-{uuid.uuid4().hex}"
+    text = HOLDS.replace("NAME", name).replace("DELETED", str(deleted))
+    # The world's own holds no more than the limit, so another part is in the process.
+    text = text.replace("range(310)", "range(295)")
+    result = ran(
+        executor, tmp_path, f"held = b'x' * (40 << 20)\n{text}", declared=True, memory_gib=0.3
+    )
+    assert result.status == "oom", result
+    assert not (SHARED_MEMORY / name).exists()
+
+
+@needs_world
+def test_nothing_of_the_machines_is_swept_after_a_world(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    """A file that another program made and closed during the trial stays."""
+    other = SHARED_MEMORY / f"autoresearch-{uuid.uuid4().hex}"
+    told = command(
+        directory=str(
+            script(tmp_path / "own", "import time; time.sleep(0.5); print('val loss 1')")
+        ),
+        shared_memory=True,
+    )
+    trial = tmp_path / "campaign" / "trials" / "t000001"
+    job = executor.submit(command_spec(command=told), trial)
+    wait_until((trial / "trainer.log").exists)
+    other.touch()
+    try:
+        assert isinstance(job.result().result, CommandOk)
+        assert other.exists()
+    finally:
+        other.unlink(missing_ok=True)
 
 
 def test_sweeping_keeps_what_was_there_or_is_in_use(tmp_path: Path) -> None:
-    folder = shared_memory.SHARED_MEMORY
+    folder = SHARED_MEMORY
     old, new, used = (folder / f"autoresearch-{uuid.uuid4().hex}" for _ in range(3))
     old.write_bytes(b"x")
     before = shared_memory.own_files()
@@ -203,7 +225,7 @@ def test_sweeping_keeps_what_was_there_or_is_in_use(tmp_path: Path) -> None:
 
 
 def test_growth_counts_unless_others_use_the_file_and_it_would_decide() -> None:
-    folder = shared_memory.SHARED_MEMORY
+    folder = SHARED_MEMORY
     grows, closed, used = (folder / f"autoresearch-{uuid.uuid4().hex}" for _ in range(3))
     grows.write_bytes(bytes(4096))
     before, no_server = shared_memory.own_files(), 2**22 + 1
