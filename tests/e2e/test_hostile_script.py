@@ -32,6 +32,7 @@ elif act.startswith("exits_"):
 elif act == "forges_and_kills_its_parent":
     forge()
     os.kill(os.getppid(), signal.SIGKILL)
+    sys.exit(7)  # in a world of its own the parent stays
 elif act == "forges_and_takes_memory":
     forge()
     held = bytearray(1 << 30)

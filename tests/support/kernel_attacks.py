@@ -34,7 +34,7 @@ ENTRY = "tests.support.kernel_attacks:run"
 _CLONE_NEWUSER, _CLONE_NEWNS = 0x10000000, 0x00020000
 _KEEP_SIZE = 1
 _EXIT = {"x86_64": 60, "aarch64": 93}
-_IOPRIO_WHO_PROCESS, _BEST_EFFORT_7 = 1, 2 << 13 | 7
+_IOPRIO_WHO_PROCESS, _IOPRIO_WHO_USER, _BEST_EFFORT_7, _IDLE = 1, 3, 2 << 13 | 7, 3 << 13
 
 
 def call_kernel(name: str, *arguments: object) -> int:
@@ -76,6 +76,11 @@ def set_io_priority(trial_dir: Path, pid: int) -> str:
     return "done"
 
 
+def tell_processes(trial_dir: Path) -> list[int]:
+    """Return the processes that can be seen."""
+    return sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+
+
 def on_a_process(pid: int) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """Return attacks on a process's limits and scheduling, by name, with their arguments."""
     calls: dict[str, list[Any]] = {
@@ -93,6 +98,17 @@ def on_the_user() -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return an attack that sets the priority of all this user's processes, to the present one."""
     present = os.getpriority(os.PRIO_PROCESS, 0)
     return do, {"call": "os.setpriority", "given": [os.PRIO_USER, 0, present]}
+
+
+def slow_the_user_down(trial_dir: Path) -> str:
+    """Give all processes of this user the least share of processors and disks."""
+    for call, which, priority in (
+        ("setpriority", os.PRIO_USER, 19),
+        ("ioprio_set", _IOPRIO_WHO_USER, _IDLE),
+    ):
+        with contextlib.suppress(PermissionError):  # those with capabilities; others follow
+            call_kernel(call, which, 0, priority)
+    return "done"
 
 
 # --- namespaces, executables, names ---------------------------------------------------------------

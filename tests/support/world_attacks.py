@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.hostile import hold
-from tests.support.kernel_attacks import call_kernel
+from tests.support.kernel_attacks import call_kernel, tell_processes
 
 _NEW_USER, _NEW_MOUNTS = 0x10000000, 0x00020000
 _REMOUNT_BIND, _DETACH, _HERE, _READ_ONLY = 0x20 | 0x1000, 2, -100, 1
@@ -114,7 +114,9 @@ WAYS_TO_PARENT = ("name a file", "open memory", "read memory", "take a file", "t
 
 def forge_everywhere(trial_dir: Path, code: int) -> None:
     """Write that the command has ended well to every file of every process, and exit."""
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    pids = {1, os.getpid(), os.getppid()}
+    with contextlib.suppress(PermissionError):  # where /proc is the machine's
+        pids.update(tell_processes(trial_dir))
     for pid in pids:
         for number in range(3, _MOST_FILES):
             with contextlib.suppress(OSError):
@@ -290,3 +292,16 @@ def hold_in_flight(trial_dir: Path, mib: int) -> None:
         os.close(piece)
     time.sleep(3)
     there.close()
+
+
+def on_a_world() -> list[tuple[Callable[..., Any], dict[str, Any]]]:
+    """Return attacks that no world lets happen, with their arguments."""
+    return [
+        *((meddle_with_parent, {"way": way}) for way in WAYS_TO_PARENT),
+        (enter_namespaces_of_parent, {}),
+        (unshare_user, {}),
+        (make_device, {}),
+        (open_to_write, {"path": "/proc/sys/kernel/core_pattern"}),
+        (open_to_write, {"path": "/proc/sysrq-trigger"}),
+        *((set_id, {"way": way}) for way in WAYS_TO_SET_ID if way != "created"),
+    ]

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.support import hostile
 from tests.support.campaigns import Toy
+from tests.support.doors import IN_A_WORLD, TRAINER, unreachable
 from tests.support.kernel_attacks import on_a_process
 from tests.support.places import ROOT
 from trainer.isolation.kernel.sandbox import Layers
@@ -51,9 +54,9 @@ def trials() -> Iterator[Path]:
         yield Path(directory) / "trials"
 
 
-def attacked(uid: int, trials: Path, how: str) -> dict[str, Any]:
+def attacked(uid: int, trials: Path, how: str, door: str = TRAINER) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.ordinary_user", str(uid), str(trials), how],
+        [sys.executable, "-m", "tests.support.ordinary_user", str(uid), str(trials), how, door],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -64,9 +67,18 @@ def attacked(uid: int, trials: Path, how: str) -> dict[str, Any]:
     return told
 
 
+def is_unharmed(told: dict[str, Any]) -> bool:
+    """Return whether another process of the user has the priorities that it had."""
+    del told["slow_the_user_down"]
+    usual = [os.getpriority(os.PRIO_PROCESS, 0), int(psutil.Process().ionice().ioclass)]
+    return bool(told.pop("priorities") == usual)
+
+
 def test_a_user_in_no_file_runs_trials_that_cannot_harm(nobody: int, trials: Path) -> None:
     told = attacked(nobody, trials, "confined")
     assert told.pop("ask_for_capabilities")["Seccomp"] == "2"
+    assert hostile.refused(told.pop("tell_processes"))
+    assert is_unharmed(told)
     assert told.keys() == NAMES
     assert {loot["errno"] for loot in told.values()} == {errno.EPERM}
 
@@ -92,9 +104,26 @@ def test_a_user_finds_out_whether_a_world_can_be_had(nobody: int, masked: bool) 
     assert done.stdout.strip()
 
 
+@pytest.mark.skipif(not Layers.detect().world, reason="this machine allows no namespaces")
+def test_a_command_of_theirs_has_a_world(nobody: int, trials: Path) -> None:
+    """There it may change the priority of all processes of the user: those of the world."""
+    told = attacked(nobody, trials, "confined", IN_A_WORLD)
+    capabilities = told.pop("ask_for_capabilities")
+    assert (capabilities["NoNewPrivs"], capabilities["Seccomp"]) == ("1", "2")
+    assert int(capabilities["CapEff"], 16) & ~0b110 == 0
+    assert told.pop("tell_processes") == [1, 2]
+    assert [loot for loot in told.pop("in_its_world") if not unreachable(loot)] == []
+    # Of its own: the first has capabilities that the command lost.
+    assert told.pop("on_the_user")["errno"] == errno.EPERM
+    assert is_unharmed(told)
+    assert {loot["errno"] for loot in told.values()} == {errno.ESRCH}
+
+
 @pytest.mark.slow
 def test_unconfined_they_could(nobody: int, trials: Path) -> None:
     told = attacked(nobody, trials, "unconfined")
+    assert len(told.pop("tell_processes")) > 2
+    assert not is_unharmed(told)
     assert [name for name in NAMES if isinstance(told[name], dict)] == []
 
 
