@@ -28,7 +28,7 @@ _REMOUNT_BIND, _DETACH, _HERE, _READ_ONLY = 0x20 | 0x1000, 2, -100, 1
 _SEIZE = 0x4206
 _MOST_FILES = 64
 FORGED = b"ended 0 0\n"
-"""What a world's first process says of a command that has ended well."""
+"""Report of a world's first process about a command that has ended well."""
 
 
 # --- what lies outside ----------------------------------------------------------------------------

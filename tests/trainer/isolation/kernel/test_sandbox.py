@@ -218,7 +218,7 @@ def test_each_attack_is_refused_and_works_without_the_sandbox(
     victim: psutil.Process,
     tmp_path: Path,
 ) -> None:
-    """What a command may do in its world changes nothing outside."""
+    """Attacks that a world lets happen change nothing outside."""
     furnished(tmp_path)
     files = sorted((tmp_path / "home").iterdir())
     before = [path.stat() for path in files], state_of(victim)

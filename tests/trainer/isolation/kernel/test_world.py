@@ -443,3 +443,13 @@ def test_memory_in_no_process_counts(
 ) -> None:
     result = raid.result(confined, attack, limits={"memory_gib": 0.2}, **arguments)
     assert result.status == "oom", result
+
+
+@pytest.mark.slow
+def test_sockets_count_where_no_namespaces_can_be_had(
+    without_namespaces: LocalExecutor, raid: Raid
+) -> None:
+    """They are the only memory in no process that a command has there."""
+    hold, limits = kernel_attacks.hold_in_sockets, {"memory_gib": 0.2}
+    result = raid.result(without_namespaces, hold, limits=limits, pairs=600)
+    assert result.status == "oom", result
