@@ -225,6 +225,22 @@ def test_no_socket_made_during_the_trial_is_reached(confined: LocalExecutor, rai
     assert unreachable(hostile.loot(trial_dir))
 
 
+@pytest.mark.xfail(
+    HERE.landlock_abi < 9,
+    strict=True,
+    reason="a declared directory is not searched, and the kernel lists no absolute path",
+)
+def test_no_socket_with_a_relative_path_is_reached_in_a_declared_directory(
+    confined: LocalExecutor, raid: Raid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = str(raid.data / "relative")
+    monkeypatch.chdir(raid.data)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("relative")
+        server.listen()
+        assert raid.several(confined, (hostile.connect_unix, {"address": address})) != ["connected"]
+
+
 def test_no_pipe_of_another_process_is_read_or_written(
     sandboxed: LocalExecutor, unconfined: LocalExecutor, raid: Raid
 ) -> None:
