@@ -23,16 +23,17 @@ class TimedProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._limit: asyncio.TimerHandle | None = None
-        self._began_s = time.monotonic()
+        self.began_s = time.monotonic()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection; if there are too many, close the one that has waited longest."""
         super().connection_made(transport)
         self._watch()
-        if len(self.connections) > MOST_CONNECTIONS:
-            waiting = [one for one in self.connections if getattr(one, "is_receiving", False)]
-            oldest = min(waiting, key=lambda one: one._began_s, default=self)  # type: ignore[union-attr]
-            oldest.transport.abort()
+        there = [one for one in self.connections if isinstance(one, TimedProtocol)]
+        there = [one for one in there if not one.transport.is_closing()]
+        if len(there) > MOST_CONNECTIONS:
+            waiting = [one for one in there if one.is_receiving]
+            min(waiting, key=lambda one: one.began_s, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request."""
@@ -53,7 +54,7 @@ class TimedProtocol(H11Protocol):
         if not self.is_receiving:
             self._stop()
         elif self._limit is None:
-            self._began_s = time.monotonic()
+            self.began_s = time.monotonic()
             self._limit = self.loop.call_later(REQUEST_S, self.transport.abort)
 
     def _stop(self) -> None:

@@ -30,6 +30,9 @@ DEFAULT_PLACE = Path("runs")
 DRAW = module_command("autoresearch", "report")
 NICENESS = 10
 """Niceness of the server, so that viewing does not slow the training."""
+BACKLOG = 64
+"""Connections that are accepted at once, before surplus ones are closed; by default all, which may
+be more than this process can open."""
 END_S = 2
 """Seconds that open requests get when the server ends."""
 
@@ -130,6 +133,7 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
         config = uvicorn.Config(
             create_app(board, access, _propose),
             http=TimedProtocol,
+            backlog=BACKLOG,
             log_level="warning",
             access_log=False,
             server_header=False,

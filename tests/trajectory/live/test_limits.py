@@ -4,6 +4,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -72,21 +73,22 @@ def test_the_page_works_behind_a_prefix(browser: Browser, server: Server, journa
 HALVES = ("", "GET / HTTP/1.1\r\nHost: local", "PUT /api/campaigns/c/pause HTTP/1.1\r\n" + HEAD)
 
 
-def test_a_thousand_requests_that_never_end_do_not_block_the_page(server: Server) -> None:
+def test_a_thousand_requests_that_never_end_do_not_block_the_page(journal: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-    opened = []
-    try:
+    opened: list[socket.socket] = []
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # the usual one, for the server
+        server = stack.enter_context(serving(journal.parent.parent))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
         for number in range(1100):
             opened.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
             opened[-1].sendall(HALVES[number % len(HALVES)].encode())
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
-    finally:
         for one in opened:
             one.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
