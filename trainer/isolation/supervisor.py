@@ -16,13 +16,13 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
-from trainer.isolation.kernel import shared_memory, world
+from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
 from trainer.isolation.messages import Driver, Ended, Said, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import SWEEP_S, await_death, is_stopped, oom_kills
 from trainer.isolation.trial_files import TrialFiles
-from trainer.isolation.usage import TreeUsage, TrialTime, usage_below
+from trainer.isolation.usage import TreeUsage, TrialTime, usage_below, world_bytes
 from trainer.machine.host import shortage
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
@@ -231,7 +231,7 @@ class Supervised:
         if self._shared is not None:
             room = float("inf") if limit is None else limit - weighed
             weighed += shared_memory.added_bytes(self._server.pid, self._shared, room)
-        return weighed + world.held_bytes(self._usage.pids)
+        return weighed + world_bytes(self._usage.pids)
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():

@@ -18,10 +18,11 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.isolation.kernel import world
 from trainer.isolation.process_tree import descendants, open_files
 
 _COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
@@ -196,6 +197,21 @@ def _kib_by_name(text: bytes) -> dict[bytes, int]:
     """Parse ``Name:  123 kB`` and ``Name:  123`` lines, ignoring others."""
     fields = (line.split() for line in text.splitlines())
     return {each[0]: int(each[1]) for each in fields if len(each) > 1 and each[1].isdigit()}
+
+
+def world_bytes(pids: Sequence[int]) -> int:
+    """Return the bytes in the /dev/shm of the world that these processes run in; 0 if they run in
+    none."""
+    outside = Path("/").stat().st_dev
+    for pid in reversed(pids):  # the last ones are deepest in the tree
+        try:
+            if Path(f"/proc/{pid}/root").stat().st_dev == outside:
+                continue
+            found = os.statvfs(f"/proc/{pid}/root{world.SHARED_MEMORY}")
+        except OSError:
+            continue
+        return (found.f_blocks - found.f_bfree) * found.f_frsize
+    return 0
 
 
 _GAP_S = 2.0

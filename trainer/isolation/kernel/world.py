@@ -13,13 +13,15 @@ What a namespace does not separate is closed here:
 
 * /proc/sys and other settings of the machine, which root may write, are read-only;
 * a Unix socket with a path belongs to no network namespace: sockets of this machine's processes are
-  covered by an empty file. One that is created later in a granted directory is not.
+  covered by an empty file. One that is created later in a granted directory is not, nor one with a
+  relative path whose process has moved on.
 
 Sources: namespaces(7), pid_namespaces(7), mount_setattr(2), pivot_root(2), proc(5).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -29,7 +31,7 @@ import stat
 import struct
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -150,21 +152,6 @@ def enter(plan: Plan) -> None:
         os.close(mounted)
 
 
-def held_bytes(pids: Sequence[int]) -> int:
-    """Return the bytes in the /dev/shm of the world that these processes run in; 0 if they run in
-    none."""
-    outside = os.stat("/").st_dev
-    for pid in reversed(pids):  # the last ones are deepest in the tree
-        try:
-            if os.stat(f"/proc/{pid}/root").st_dev == outside:
-                continue
-            found = os.statvfs(f"/proc/{pid}/root{SHARED_MEMORY}")
-        except OSError:
-            continue
-        return (found.f_blocks - found.f_bfree) * found.f_frsize
-    return 0
-
-
 # --- which paths --------------------------------------------------------------------------------
 
 
@@ -196,12 +183,19 @@ def _covers(plan: Plan, places: Mapping[str, int]) -> dict[str, bool]:
 
 
 def _sockets() -> Iterator[str]:
-    """Yield the paths of Unix sockets that processes of this network namespace have bound."""
+    """Yield the paths of Unix sockets that processes of this network namespace have bound.
+
+    A relative one is sought where any process is now, since the table does not say whose it is.
+    """
     with Path("/proc/self/net/unix").open(encoding="utf-8", errors="surrogateescape") as table:
-        for line in table:
-            fields = line.rstrip("\n").split(maxsplit=7)
-            if len(fields) == 8 and fields[7].startswith("/"):
-                yield os.path.realpath(fields[7])
+        fields = [line.rstrip("\n").split(maxsplit=7) for line in table]
+    bound = {each[7] for each in fields if len(each) == 8 and not each[7].startswith("@")}
+    relative = {name for name in bound if not name.startswith("/")}
+    yield from map(os.path.realpath, bound - relative)
+    for process in os.scandir("/proc") if relative else ():
+        with contextlib.suppress(OSError):  # it is no process, has gone, or is another user's
+            folder = os.readlink(f"{process.path}/cwd")
+            yield from (os.path.realpath(os.path.join(folder, name)) for name in relative)
 
 
 def _links_to(names: Iterable[Path]) -> Iterator[tuple[str, str]]:

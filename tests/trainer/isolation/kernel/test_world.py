@@ -225,11 +225,6 @@ def test_no_socket_made_during_the_trial_is_reached(confined: LocalExecutor, rai
     assert unreachable(hostile.loot(trial_dir))
 
 
-@pytest.mark.xfail(
-    HERE.landlock_abi < 9,
-    strict=True,
-    reason="a declared directory is not searched, and the kernel lists no absolute path",
-)
 def test_no_socket_with_a_relative_path_is_reached_in_a_declared_directory(
     confined: LocalExecutor, raid: Raid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
