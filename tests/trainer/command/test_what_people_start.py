@@ -284,7 +284,6 @@ ROWS: dict[str, Row] = {
     "accelerate launch": Row(
         ACCELERATED,
         (str(BIN / "accelerate"), "launch", "--cpu", "--num_processes=1", "train.py"),
-        needs_world=True,
     ),
     "DataLoader, fork": program(DATA_LOADER.replace("START", "'fork'")),
     "DataLoader, spawn": program(DATA_LOADER.replace("START", "'spawn'")),

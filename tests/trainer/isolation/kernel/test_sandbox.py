@@ -126,8 +126,8 @@ ATTACKS: list[Row] = [
     Row(hostile.set_attribute, {"path": "TMP/home/attribute"}, DENIED, "", ABSENT),
     # A world has a /tmp of its own, with places for what it sees of the machine's.
     Row(hostile.write, {"path": "TMP/new"}, DENIED, "works", WORKS),
-    *(Row(hostile.write, {"path": f"{shared}/autoresearch-PID"}, DENIED, "", WORKS)
-      for shared in SHARED),
+    *(Row(hostile.write, {"path": f"{shared}/autoresearch-PID"}, DENIED, "", expected)
+      for shared, expected in zip(SHARED, (WORKS, ABSENT), strict=True)),
     Row(hostile.read, {"path": "TMP/campaign/trajectory.jsonl"}, DENIED, "works", ABSENT),
     Row(hostile.read, {"path": "TMP/campaign/trials/other/spec.json"}, DENIED, "works", ABSENT),
     Row(hostile.do, {"call": "os.listdir", "given": ["TMP/home"]}, DENIED, "works", ABSENT),
