@@ -192,10 +192,11 @@ def _sockets() -> Iterator[str]:
     bound = {each[7] for each in fields if len(each) == 8 and not each[7].startswith("@")}
     relative = {name for name in bound if not name.startswith("/")}
     yield from map(os.path.realpath, bound - relative)
+    folders = set()
     for process in os.scandir("/proc") if relative else ():
         with contextlib.suppress(OSError):  # it is no process, has gone, or is another user's
-            folder = os.readlink(f"{process.path}/cwd")
-            yield from (os.path.realpath(os.path.join(folder, name)) for name in relative)
+            folders.add(os.readlink(f"{process.path}/cwd"))
+    yield from (os.path.realpath(os.path.join(one, name)) for one in folders for name in relative)
 
 
 def _links_to(names: Iterable[Path]) -> Iterator[tuple[str, str]]:
