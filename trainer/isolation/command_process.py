@@ -126,18 +126,28 @@ def _begin(
             os.close(report)  # a program that it becomes does not inherit it
         carry_out(call, output)
     except AutoresearchError as error:
-        line = " ".join(f"{type(error).__name__} {error}".split())
-        with contextlib.suppress(OSError):
-            os.write(report, f"{line[:MAX_MESSAGE_CHARACTERS]}\n".encode())
-    except BaseException:  # noqa: BLE001 (the edge of the process)
+        _report(report, error)
+    except BaseException as error:  # noqa: BLE001 (the edge of the process)
         traceback.print_exc()
+        _report(report, MachineryError(f"the command could not be started ({error}); run it again"))
     finally:
         os._exit(1)
 
 
+def _report(report: int, error: AutoresearchError) -> None:
+    line = " ".join(f"{type(error).__name__} {error}".split())
+    with contextlib.suppress(OSError):
+        os.write(report, f"{line[:MAX_MESSAGE_CHARACTERS]}\n".encode())
+
+
 def _serve_world(command: int, report: int) -> NoReturn:
     """Be the first process of a world until the command ends, and report how."""
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(command, signal.SIGTERM))
+
+    def pass_on(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(command, number)
+
+    signal.signal(signal.SIGTERM, pass_on)
     while True:
         pid, status, usage = os.wait4(-1, 0)
         if pid == command:
