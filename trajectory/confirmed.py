@@ -106,6 +106,11 @@ class ConfirmedConfig(Frozen):
         gain = self.headline
         return gain is not None and gain.hi < 0
 
+    @property
+    def verdict(self) -> Literal["confirmed", "not confirmed"]:
+        """Whether it :attr:`stands`, in words."""
+        return "confirmed" if self.stands else "not confirmed"
+
     def among_others(self) -> Self:
         """Return a copy with the intervals that hold for all configs of the confirmation at once.
 
@@ -175,50 +180,18 @@ class Confirmed(Frozen):
         gain = config.headline
         if gain is None:
             return f"not confirmed: iteration {config.iter}: {config.trouble}"
-        verdict = "confirmed" if config.stands else "not confirmed"
-        claimed = ""
+        claimed, measure = "", gain.measured_in
         if config.claimed is not None:
-            claimed = f" (the search claimed {gain.measured_in.signed(config.claimed)})"
+            claimed = f" (the search claimed {measure.signed(config.claimed)})"
         return (
-            f"{verdict}: iteration {config.iter}, {gain} against the baseline{claimed}, "
+            f"{config.verdict}: iteration {config.iter}, {measure.signed(gain.delta)} "
+            f"{measure.short} (95 % {gain.span}) against the baseline{claimed}, "
             f"{self.basis_of(config)}"
         )
 
     def config_of(self, config_hash: str) -> ConfirmedConfig | None:
         """Return the finalist with this hash, or None."""
         return next((one for one in self.configs if one.config_hash == config_hash), None)
-
-
-NOTHING_YET = "Nothing has been measured yet"
-"""Conclusion of a campaign without scores."""
-
-
-def finding(
-    measure: Measure,
-    fresh: ConfirmedConfig | None,
-    delta: float | None,
-    lo: float | None,
-    hi: float | None,
-) -> str:
-    """Return a campaign's conclusion in one clause, for the titles of its page and its report.
-
-    :param fresh: the best config's fresh runs; None before a confirmation.
-    :param delta: that config's estimated difference from the baseline, with ``lo`` and ``hi`` as
-        its 95 % interval; None for the baseline itself.
-    """
-    word = "Not confirmed yet"
-    if fresh is not None and (gain := fresh.headline) is not None:
-        word = "Confirmed" if fresh.stands else "Not confirmed"
-        delta, lo, hi = gain.delta, gain.lo, gain.hi
-    if delta is None:
-        return "Nothing is better than the baseline yet"
-    side = "better" if delta <= 0 else "worse"
-    amount = f"{measure.size(abs(delta))} {measure.short} {side} than the baseline"
-    if lo is None or hi is None:
-        return f"{word}: {amount}, by single runs"
-    ends = (-hi, -lo) if delta <= 0 else (lo, hi)
-    span = " … ".join(measure.size(end).replace("-", "\u2212") for end in ends)
-    return f"{word}: {amount} (95 %: {span})"
 
 
 def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:

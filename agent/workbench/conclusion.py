@@ -24,9 +24,10 @@ from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted
 from trainer.spec import BPB, Measure
 from trainer.telemetry import TelemetrySummary
-from trajectory.confirmed import NOTHING_YET, Confirmed, finding
+from trajectory.confirmed import Confirmed
 from trajectory.evidence import Evidence
-from trajectory.ranking import Noise, Ranked, ranked_config
+from trajectory.headline import Headline
+from trajectory.ranking import Noise, Posteriors, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow
 from trajectory.track_record import credit_text
 
@@ -40,6 +41,7 @@ def conclude(
     :raises Interrupted: if the user stopped the confirmation.
     """
     found, error = _confirmed(session) if confirming else (None, None)
+    headline = _headline(session)
     if branch is not None and (line := branch.tag(found)) is not None:
         session.say(line)
     usage = session.sampler.summary(read_environment().usd_per_kwh)
@@ -59,6 +61,7 @@ def conclude(
             "credits": {arm: asdict(credit) for arm, credit in credits.items()},
             "telemetry": usage.model_dump(mode="json") if usage.samples else None,
             "ended": reached,
+            "headline": headline.model_dump(mode="json"),
             "confirmed": found.model_dump(mode="json") if found else None,
             "not_confirmed": trouble,
         }
@@ -73,13 +76,15 @@ def conclude(
         )
     if isinstance(error, Interrupted):
         raise error
-    if found is not None:
-        return found.headline
-    best = ranked_config(evidence, evidence.incumbent_hash)
-    if best is None:
-        return NOTHING_YET
-    gain = best.delta_vs_baseline, best.delta_lo, best.delta_hi
-    return finding(campaign.menu.measure, None, *gain)
+    return headline.line
+
+
+def _headline(session: Session) -> Headline:
+    """Return the campaign's result."""
+    campaign = session.campaign
+    latest = next(iter(campaign.results.newest(ConfirmedRow, 1)), None)
+    posteriors = Posteriors.of(campaign.evidence)
+    return Headline.of(posteriors, latest.found if latest else None, campaign.row)
 
 
 def _confirmed(session: Session) -> tuple[Confirmed | None, AutoresearchError | Interrupted | None]:

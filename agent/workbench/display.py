@@ -17,9 +17,8 @@ from agent.search.trial import Watcher
 from agent.workbench.console import say
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
-from trajectory.confirmed import latest_of
 from trajectory.ranking import ranked_config
-from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 ACTION_STYLE = {"keep": "bold green", "discard": "", "none": "yellow"}
 PACE_ITERATIONS = 30
@@ -168,10 +167,7 @@ class Display(Watcher):
         if best.delta_lo is not None and best.delta_hi is not None:
             gain += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
         changed = changes_text(difference(best.config, baseline.config))
-        confirmations = [row.found for row in self._campaign.results.newest(ConfirmedRow)]
-        said = latest_of(confirmations).get(best.config_hash)
-        stands = f"; confirmed {said.headline}" if said is not None and said.stands else ""
-        return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}{stands}"
+        return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}"
 
 
 def iteration_line(row: IterationRow, measure: Measure) -> str:

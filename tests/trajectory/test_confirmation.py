@@ -152,7 +152,7 @@ def test_the_headline_is_on_the_first_text_that_the_search_has_not_scored() -> N
     assert entry("a").headline is None
     assert not entry("a").stands
     said = found_of(both).headline
-    assert said.startswith("confirmed: iteration 7, -0.3000 (-0.4000 … -0.2000)")
+    assert said.startswith("confirmed: iteration 7, -0.3000 bpb (95 % -0.4000 … -0.2000)")
     assert "(the search claimed -0.6000)" in said
     assert found_of(entry("a")).headline.endswith("it failed on seed 801 (oom: no memory)")
 

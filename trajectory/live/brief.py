@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
-from trainer.spec import Direction, Measure, TrialFailed
-from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding
+from trainer.spec import Direction, TrialFailed
+from trajectory.headline import Headline
 from trajectory.ranking import Posteriors
 from trajectory.reading import CampaignState
 from trajectory.report.canvas import score_limits
-from trajectory.rows import IterationRow
+from trajectory.rows import CampaignRow, IterationRow
 from trajectory.statistics.intervals import of_runs
 
 
@@ -83,8 +83,8 @@ class Status(Frozen):
     Displays negate it again."""
     digits: int
     """Decimals of a score to show."""
-    finding: str
-    """The result so far, in one clause."""
+    headline: Headline
+    """The result so far."""
     incumbent: Incumbent | None
     incumbents: tuple[Step, ...]
     """All incumbents so far, in order."""
@@ -96,8 +96,6 @@ class Status(Frozen):
     gain_lo: float | None
     gain_hi: float | None
     """Its 95 % interval."""
-    confirmed: ConfirmedConfig | None
-    """The incumbent's results on fresh runs; None if there were none."""
     sigma: float | None
     """Standard deviation of one run within a config."""
     run_half: float | None
@@ -157,13 +155,15 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def estimates(state: CampaignState, briefs: Iterable[Brief], measure: Measure) -> dict[str, Any]:
+def estimates(
+    state: CampaignState, briefs: Iterable[Brief], campaign: CampaignRow | None
+) -> dict[str, Any]:
     """Return the fields of a status that hold estimates.
 
     :param briefs: all finished iterations.
     """
     evidence, posteriors = state.evidence, Posteriors.of(state.evidence)
-    noise, fresh = posteriors.noise, state.latest_confirmed().get(evidence.incumbent_hash or "")
+    noise, confirmed = posteriors.noise, state.confirmed[-1] if state.confirmed else None
     best = next(iter(posteriors.of_configs([evidence.incumbent_hash or ""])), None)
     baseline = posteriors.baseline_estimate()
     objectives = posteriors.objectives(reign.config_hash for reign in state.reigns)
@@ -174,7 +174,7 @@ def estimates(state: CampaignState, briefs: Iterable[Brief], measure: Measure) -
     )
     gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
     return {
-        "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
+        "headline": Headline.of(posteriors, confirmed, campaign),
         "incumbent": Incumbent(iter=best.iter, config_hash=best.config_hash, n=best.n)
         if best
         else None,
@@ -183,7 +183,6 @@ def estimates(state: CampaignState, briefs: Iterable[Brief], measure: Measure) -
         "gain": gain[0],
         "gain_lo": gain[1],
         "gain_hi": gain[2],
-        "confirmed": fresh,
         "sigma": noise.sigma if noise else None,
         "run_half": noise.half_interval() if noise else None,
         "baseline_objective": baseline.value if baseline else None,

@@ -222,7 +222,7 @@ class Follower:
         silent_s = max(0.0, time.time() - self._activity_s)
         measure = self.campaign.measured_in if self.campaign else BPB
         if self._estimates[0] != self.rows or not self._estimates[1]:
-            self._estimates = self.rows, estimates(self.state, self.briefs, measure)
+            self._estimates = self.rows, estimates(self.state, self.briefs, self.campaign)
         lane_use = self.state.lane_use
         metered = [brief.energy_wh for brief in self.briefs if brief.energy_wh is not None]
         return Status(

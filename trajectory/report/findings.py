@@ -9,7 +9,8 @@ from typing import get_args
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, FailureStatus
-from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding
+from trajectory.confirmed import Confirmed, ConfirmedConfig
+from trajectory.headline import Headline
 from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.reading import Reign
@@ -77,8 +78,7 @@ class Findings:
     about: About
     ledger: Ledger
     posteriors: Posteriors
-    finding: str
-    """The result in one clause: the report's title."""
+    headline: Headline
     iterations: tuple[Iteration, ...]
     noise: RunNoise | None
     shrunk: bool
@@ -106,13 +106,6 @@ class Findings:
     """Reads a trial's curve."""
     bill: SearchBill
     """Time, energy and money that the search took."""
-
-    @property
-    def confirmed_choice(self) -> bool:
-        """Whether the latest confirmation chose the config that is the best now."""
-        if self.confirmed is None or not self.best or self.best[0].fresh is None:
-            return False
-        return self.best[0].fresh.config_hash == self.confirmed.chosen.config_hash
 
     @property
     def kept(self) -> tuple[Iteration, ...]:
@@ -156,6 +149,7 @@ def read_findings(
     best = posteriors.best(BEST)
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     fresh = ledger.latest_confirmed()
+    confirmed = ledger.confirmed[-1] if ledger.confirmed else None
     kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
     samples = (
         Sample(values(one.config), one.mean if one.n else None)
@@ -166,7 +160,7 @@ def read_findings(
         about=about_of(ledger, journal.absolute().parent.name),
         ledger=ledger,
         posteriors=posteriors,
-        finding=_headline(ledger, posteriors, fresh),
+        headline=Headline.of(posteriors, confirmed, ledger.campaign),
         iterations=tuple(ledger.iterations),
         noise=posteriors.noise,
         shrunk=posteriors.population is not None,
@@ -179,17 +173,10 @@ def read_findings(
         incumbent=values(incumbent.config) if incumbent else {},
         stops=_stops(ledger),
         details=ledger.details.chunks,
-        confirmed=ledger.confirmed[-1] if ledger.confirmed else None,
+        confirmed=confirmed,
         read=read,
         bill=bill(),
     )
-
-
-def _headline(ledger: Ledger, posteriors: Posteriors, fresh: Mapping[str, ConfirmedConfig]) -> str:
-    for held in posteriors.of_configs([ledger.evidence.incumbent_hash or ""]):
-        gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
-        return finding(ledger.campaign.measured_in, fresh.get(held.config_hash), *gain)
-    return NOTHING_YET
 
 
 def _stops(ledger: Ledger) -> Stops:

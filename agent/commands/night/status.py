@@ -21,6 +21,7 @@ from autoresearch.safe_text import plain
 from autoresearch.values import Frozen
 from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
+from trajectory.headline import Conclusion
 from trajectory.live.follower import SILENT_S, Follower
 from trajectory.lock import lock_state
 from trajectory.proposals import MODEL
@@ -41,9 +42,14 @@ class Glance(Frozen):
     keeps: int = 0
     unit: str = BPB.unit
     gain: float | None = None
-    """The best config's difference from the baseline, in scores; None before any."""
+    """Difference from the baseline, in scores, of the config whose result is reported; None before
+    any."""
+    verdict: Conclusion = "nothing measured"
+    """Whether the gain is confirmed, refuted or only claimed."""
+    headline: str = ""
+    """The campaign's result in one line."""
     confirmed: bool = False
-    """Whether the gain was measured on fresh runs and held; otherwise the search claims it."""
+    """Whether the gain was measured on fresh runs and held."""
     iterations_per_h: float | None = None
     model_iterations: int = 0
     model_keeps: int = 0
@@ -58,9 +64,8 @@ class Glance(Frozen):
         of = "" if self.until is None else f"/{self.until}"
         parts = [f"{self.name}  {self.iterations}{of}", f"{self.keeps} kept"]
         if self.gain is not None:
-            word = "confirmed" if self.confirmed else "claimed"
             gain = f"{self.gain:+.{self.measure.digits}f} {self.measure.short}"
-            parts.append(f"{gain} {word}")
+            parts.append(f"{gain} {self.verdict}")
         if self.iterations_per_h is not None:
             parts.append(f"{self.iterations_per_h:.3g}/h")
         if self.model_iterations:
@@ -104,8 +109,7 @@ def glance(follower: Follower) -> Glance:
     elif lock_state(directory) == "held":
         state = "paused" if follower.paused else "running"
     measure = follower.campaign.measured_in if follower.campaign else BPB
-    fresh = status.confirmed.headline if status.confirmed else None
-    gain = status.gain if fresh is None else fresh.delta
+    result = status.headline
     model = evidence.track_records.get(MODEL, TrackRecord())
     ends_at = None
     if state == "running" and status.eta_s:
@@ -121,8 +125,10 @@ def glance(follower: Follower) -> Glance:
         until=status.until if state != "at rest" else None,
         keeps=status.keeps,
         unit=measure.unit,
-        gain=None if gain is None else measure.score(gain),
-        confirmed=status.confirmed is not None and status.confirmed.stands,
+        gain=None if result.delta is None else measure.score(result.delta),
+        verdict=result.verdict,
+        headline=result.line,
+        confirmed=result.verdict == "confirmed",
         iterations_per_h=3600 / status.pace_s if status.pace_s else None,
         model_iterations=model.assigned,
         model_keeps=model.kept,

@@ -27,8 +27,9 @@ from autoresearch.closing import gc_paused
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
-from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
+from trajectory.confirmed import ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
+from trajectory.headline import Headline
 from trajectory.longruns import ranking_test
 from trajectory.ranking import Noise, Posteriors, Ranked, Unranked
 from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
@@ -88,6 +89,7 @@ def own_board(directory: Path, k: int) -> Board:
     few = len(results.evidence.contenders()) <= MIN_CONFIGS  # including the baseline
     incumbent = results.evidence.incumbent_hash
     found = [row.found for row in results.newest(ConfirmedRow)]
+    headline = Headline.of(posteriors, found[0] if found else None, row)
     calibrated = next((row.found for row in results.newest(CalibratedRow, 1)), None)
     measure = row.measured_in if row else BPB
     configs, places, notes = _entries(ranked, latest_of(found), baseline, measure)
@@ -104,9 +106,9 @@ def own_board(directory: Path, k: int) -> Board:
         "ranking": fidelity_json(tested),
         "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
         "confirmed": found[0].model_dump(mode="json") if found else None,
+        "headline": headline.model_dump(mode="json"),
     }
-    headline = _confirmed(found[0] if found else None, ranked, baseline)
-    rows = [Text(line, style="bold") for line in headline]
+    rows = [Text(line, style="bold") for line in _result(headline)]
     if ranked:
         rows += table(places, measure)
     legend = _legend(noise, measure, menu, few=few) if ranked else None
@@ -147,22 +149,16 @@ def _entries(
     return configs, places, notes
 
 
-def _confirmed(
-    found: Confirmed | None, ranked: list[Ranked], baseline: AnyConfig | None
-) -> list[str]:
-    """Return the confirmation's headline, and a note if the ranking changed since."""
-    others = [entry for entry in ranked if baseline is None or entry.config != baseline]
-    if not others:
+def _result(headline: Headline) -> list[str]:
+    """Return the campaign's result, and a note if it is not confirmed or the ranking changed."""
+    if headline.verdict == "nothing measured":
         return []
-    if found is None:
-        return [
-            "nothing is confirmed yet: these are the search's own claims, on the seeds and the "
-            "text that chose them; run autoresearch confirm"
-        ]
-    lines = [found.headline]
-    if others[0].config_hash != found.chosen.config_hash:
+    lines = [headline.line]
+    if headline.verdict == "claimed":
+        lines.append("confirm it on fresh seeds and text with: autoresearch confirm")
+    if headline.first_now is not None:
         lines.append(
-            f"the ranking has changed since, and iteration {others[0].iter} is its first now; "
+            f"the ranking has changed since, and iteration {headline.first_now} is its first now; "
             "run autoresearch confirm again"
         )
     return lines
@@ -173,10 +169,9 @@ def _fresh(said: ConfirmedConfig | None) -> str:
         return ""
     if said.headline is None:
         return f"not confirmed: {said.trouble}"
-    verdict = "confirmed" if said.stands else "not confirmed,"
     gain = said.headline
     text = f"fresh text ({gain.text})" if gain.is_on_fresh_text else gain.text
-    return f"{verdict} {gain} on {gain.seeds} fresh seeds and {text}"
+    return f"{said.verdict}: {gain} on {gain.seeds} fresh seeds and {text}"
 
 
 def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) -> str | None:

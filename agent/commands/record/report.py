@@ -117,6 +117,7 @@ def summary(found: Findings) -> dict[str, Any]:
         # objectives, lower is better.
         "unit": scoring.unit,
         "direction": scoring.direction,
+        "headline": found.headline.model_dump(mode="json"),
         "best": best,
         "baseline": known and asdict(known) | scoring.fields(known.value, known.lo, known.hi),
         "sigma": found.noise.sigma if found.noise else None,

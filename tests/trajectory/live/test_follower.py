@@ -144,9 +144,10 @@ def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
     low, high = known(status.baseline_lo), known(status.baseline_hi)
     assert low < known(status.baseline_objective) < high
     assert 1.9 < known(status.run_half) / known(status.sigma) < 3
-    gain = known(known(status.confirmed).headline)
-    for amount in (-gain.delta, -gain.hi, -gain.lo):
-        assert f"{amount:.4f}" in status.finding
+    headline = status.headline
+    assert headline.verdict == "confirmed"
+    for amount in (headline.delta, headline.hi, headline.lo):
+        assert f"{-known(amount):.4f}" in headline.title
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"until": "soon"}'])

@@ -67,8 +67,8 @@ def ended(page: Page, server: Server) -> None:
     card.click()
     expect(page.locator("#name")).to_have_text("night")
     assert {"done", "confirmed"} <= set(re.split(r", | · ", page.locator("#state").inner_text()))
-    assert page.title().split(" · ")[0] == status["finding"]
-    assert page.locator("h2").all_inner_texts() == [status["finding"]]
+    assert page.title().split(" · ")[0] == status["headline"]["title"]
+    assert page.locator("h2").all_inner_texts() == [status["headline"]["title"]]
 
     tiles = page.locator("#figures dd")
     gains = (card.locator(".keep"), tiles.first)

@@ -277,8 +277,8 @@ def test_the_head_is_the_finding_and_its_first_tile_the_confirmed_gain(night: Ca
     ]
     page = pages[0]
     (title,), (heading,) = page.of("title"), page.of("h1")
-    assert heading.text == found.finding
-    assert title.text.split(" · ") == [found.finding, "night"]
+    assert heading.text == found.headline.title
+    assert title.text.split(" · ") == [found.headline.title, "night"]
     assert f"{abs(gain.delta):.4f}" in heading.text
 
     tiles = page.of("div", cls="tile")

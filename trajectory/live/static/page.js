@@ -187,8 +187,8 @@ function drawBoard() {
     card.dataset.name = name;
     card.setAttribute("aria-current", String(name === selected));
     card.append(element("strong", name), element("span", stateText(status)));
-    const gain = freshGain(status.confirmed);
-    if (gain) card.append(element("span", `${signed(gain.delta, status)} ${status.unit} confirmed`, gain.hi < 0 ? "keep" : "failed"));
+    const { headline } = status;
+    if (fromFresh(headline) && headline.delta != null) card.append(element("span", `${signed(headline.delta, status)} ${status.unit} ${headline.verdict}`, verdictClass(headline)));
     card.append(element("span", status.believed_objective == null ? "no result yet" : `incumbent ${score(status.believed_objective, status)} ${status.unit} (believed)`));
     if (status.until) {
       const bar = element("progress");
@@ -207,7 +207,7 @@ function drawBoard() {
 
 function stateText(status) {
   const count = status.until ? `${status.iterations} of ${status.until}` : `${status.iterations} iterations`;
-  if (status.state === "done" && status.confirmed) return `${count}, done, ${freshGain(status.confirmed)?.hi < 0 ? "confirmed" : "not confirmed"}`;
+  if (status.state === "done" && fromFresh(status.headline)) return `${count}, done, ${status.headline.verdict}`;
   if (status.state === "silent") return `${count}, silent for ${duration(status.silent_s)}`;
   return `${count}, ${status.state}`;
 }
@@ -243,8 +243,8 @@ function drawAll() {
 
 function drawHead({ summary }) {
   const { status } = summary;
-  document.title = `${status.finding} · ${summary.name} · autoresearch`;
-  byId("finding").textContent = status.finding;
+  document.title = `${status.headline.title} · ${summary.name} · autoresearch`;
+  byId("finding").textContent = visible(status.headline.title);
   byId("name").textContent = visible(summary.name);
   byId("state").textContent = `${stateText(status)}${summary.menu ? ` · menu ${visible(summary.menu)}` : ""}`;
   byId("counted").textContent = status.unit === "bpb" ? "Bits per byte" : visible(status.unit);
@@ -257,12 +257,12 @@ function drawHead({ summary }) {
   const why = summary.error ?? (refusal ? null : summary.trouble);
   trouble(why ? new Error(why) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
-  const confirmed = ["confirmed gain", ...confirmedCell(status.confirmed, status)];
+  const confirmed = confirmedCell(status);
   const cells = [
-    ...(status.confirmed ? [confirmed] : []),
+    ...(fromFresh(status.headline) ? [confirmed] : []),
     ["incumbent, estimated", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
     ["claimed gain", status.gain == null ? "–" : signed(status.gain, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
-    ...(status.confirmed ? [] : [confirmed]),
+    ...(fromFresh(status.headline) ? [] : [confirmed]),
     ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "standard deviation of one run"],
     ["kept", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
@@ -281,12 +281,21 @@ function drawHead({ summary }) {
   );
 }
 
-// On fresh text where there was some, else on fresh seeds alone: the value and a note.
-function confirmedCell(config, status) {
-  const gain = freshGain(config);
-  if (!config) return ["not yet", "run autoresearch confirm"];
-  if (!gain) return ["no", visible(config.trouble)];
-  return [signed(gain.delta, status), `${visible(status.unit)}, 95 % interval ${ends(gain.lo, gain.hi, status, signed)}, ${gain.seeds} fresh seeds, ${visible(gain.text)}`, gain.hi < 0 ? "keep" : "failed"];
+// The campaign's result by fresh runs: the term, the value, a note and a class.
+function confirmedCell(status) {
+  const { headline } = status;
+  if (!fromFresh(headline)) return ["confirmed gain", "not yet", "run autoresearch confirm"];
+  const term = headline.verdict === "confirmed" ? "confirmed gain" : "not confirmed";
+  if (headline.delta == null) return [term, "–", visible(headline.line), "failed"];
+  return [term, signed(headline.delta, status), `${visible(status.unit)}, 95 % interval ${ends(headline.lo, headline.hi, status, signed)}, iteration ${headline.iter}`, verdictClass(headline)];
+}
+
+function fromFresh(headline) {
+  return ["confirmed", "not confirmed"].includes(headline.verdict);
+}
+
+function verdictClass(headline) {
+  return headline.verdict === "confirmed" ? "keep" : "failed";
 }
 
 function freshText(config, status) {
@@ -667,7 +676,7 @@ const ranked = { briefs: null, count: -1 };
 
 async function drawTop({ summary, briefs }) {
   const { status } = summary;
-  const count = briefs.length + (summary.status.confirmed ? 1 : 0); // which lands without an iteration
+  const count = briefs.length + (fromFresh(status.headline) ? 1 : 0); // which lands without an iteration
   if (ranked.briefs === briefs && ranked.count === count) return;
   Object.assign(ranked, { briefs, count });
   const best = await ask(`${place(summary.name)}/top?k=10`).catch((error) => (trouble(error), []));

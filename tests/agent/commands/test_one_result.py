@@ -1,0 +1,105 @@
+"""Every screen shows the same result of a campaign, with the same verdict."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from agent.commands.campaign_view import CampaignView
+from agent.commands.night.top import own_board
+from agent.commands.record.report import summary
+from agent.workbench.conclusion import report as confirm_lines
+from tests.support.confirmed import confirmation
+from tests.support.present import known
+from tests.support.reports import simulated
+from tests.support.rows import write_journal
+from tests.trajectory.live.server import client
+from trainer.spec import BPB
+from trajectory.evidence import Evidence
+from trajectory.headline import Headline
+from trajectory.ranking import Posteriors, top
+from trajectory.report.report import render
+from trajectory.report.versus import compare_campaigns
+from trajectory.rows import CampaignRow, Row
+
+SEARCH = simulated(30)
+EVIDENCE = Evidence(SEARCH)
+CAMPAIGN = next(row for row in SEARCH if isinstance(row, CampaignRow))
+RANKED = [one for one in top(EVIDENCE, 5) if one.config_hash != EVIDENCE.baseline_hash]
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(-0.5381, "not confirmed"), (0.2328, "confirmed")])
+def test_the_five_screens_agree_on_a_choice_that_is_not_the_incumbent(
+    gain: float, verdict: str, tmp_path: Path
+) -> None:
+    """The confirmation chose a config that is neither the incumbent nor the ranking's first."""
+    chosen, others = RANKED[2], (RANKED[0], RANKED[1])
+    assert EVIDENCE.incumbent_hash != chosen.config_hash
+    finalists = {one.iter: one.config for one in (chosen, *others)}
+    baseline = EVIDENCE.configs[known(EVIDENCE.baseline_hash)].config
+    runs, end = confirmation(9_000, baseline, finalists, gain=gain)
+    rows: list[Row] = [*SEARCH, *runs, end]
+    directory = tmp_path / "night"
+    directory.mkdir()
+    write_journal(directory / "trajectory.jsonl", rows)
+    measured = known(end.found.chosen.headline)
+    number, line = BPB.signed(measured.delta), end.found.headline
+
+    view = CampaignView(directory)
+    status, found = view.status(), view.findings()
+    fields, board = own_board(directory, 3)
+    with client(directory) as http:
+        (card,) = http.get("/api/campaigns").json()
+    lines = (
+        next(iter(confirm_lines(end.found))).plain,
+        str(board[0]),
+        status.headline,
+        found.headline.line,
+        card["status"]["headline"]["line"],
+        fields["headline"]["line"],
+        summary(found)["headline"]["line"],
+        compare_campaigns(directory, directory).a.confirmed,
+    )
+    assert set(lines) == {line}
+    assert {status.verdict, found.headline.verdict, card["status"]["headline"]["verdict"]} == {
+        verdict
+    }
+    assert f"{number} bpb {verdict}" in str(status)
+    assert (status.gain, status.confirmed) == (measured.delta, verdict == "confirmed")
+    assert card["status"]["headline"]["delta"] == found.headline.delta == measured.delta
+    assert found.headline.first_now == RANKED[0].iter
+
+    page = render(found, (), (), datetime.now(UTC))
+    head = page.split("<h1>")[1].split("</dl>")[0]
+    shown = number.replace("-", "\N{MINUS SIGN}")
+    assert f"{abs(measured.delta):.4f} bpb" in head.split("</h1>")[0]
+    assert f"<b>{shown}</b>" in head
+    assert ("confirmed gain" in head) == (verdict == "confirmed")
+
+
+def test_without_a_confirmation_it_is_the_search_s_claim() -> None:
+    headline = Headline.of(Posteriors.of(EVIDENCE), None, CAMPAIGN)
+    best = Posteriors.of(EVIDENCE).of_configs([known(EVIDENCE.incumbent_hash)])[0]
+    assert (headline.verdict, headline.iter) == ("claimed", best.iter)
+    assert (headline.delta, headline.lo, headline.hi) == (
+        best.delta_vs_baseline,
+        best.delta_lo,
+        best.delta_hi,
+    )
+
+
+def test_a_search_that_kept_nothing_says_which_gain_it_would_have_kept() -> None:
+    begun = [row for row in SEARCH if row.kind in {"campaign", "baseline"}]
+    evidence = Evidence(begun)
+    headline = Headline.of(Posteriors.of(evidence), None, CAMPAIGN)
+    sigma_d = known(Posteriors.of(evidence).noise).sigma_d
+    assert headline.verdict == "nothing kept"
+    assert headline.delta is None
+    smallest = CAMPAIGN.z_keep * sigma_d / CAMPAIGN.max_runs**0.5
+    assert headline.smallest_gain == pytest.approx(smallest)
+    assert f"{smallest:.4f} bpb" in headline.line
+
+
+def test_nothing_measured_has_no_number() -> None:
+    headline = Headline.of(Posteriors.of(Evidence(SEARCH[:1])), None, CAMPAIGN)
+    assert (headline.verdict, headline.delta) == ("nothing measured", None)

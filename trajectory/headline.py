@@ -1,0 +1,158 @@
+"""Derive a campaign's one result; every screen, file and tool shows this object."""
+
+import math
+from typing import Literal, Self
+
+from pydantic import Field
+
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
+from autoresearch.words import counted
+from trainer.spec import BPB, Measure
+from trajectory.confirmed import Confirmed, FreshGain
+from trajectory.ranking import Posteriors, Ranked
+from trajectory.rows import CampaignRow
+
+Conclusion = Literal["confirmed", "not confirmed", "claimed", "nothing kept", "nothing measured"]
+TITLES = {
+    "nothing measured": "Nothing has been measured yet",
+    "nothing kept": "Nothing is better than the baseline yet",
+}
+
+
+class Headline(Frozen):
+    """A campaign's result: that of its latest confirmation, or else the search's own claim.
+
+    The config is the confirmation's own choice, made before its runs, even where the incumbent or
+    the ranking's first is another one by now. Differences are of objectives: negative is better.
+    """
+
+    verdict: Conclusion
+    """``claimed``: by the runs that chose the config. ``nothing kept``: the baseline is still the
+    best."""
+    iter: NonNegativeInt | None = None
+    config_hash: str | None = None
+    delta: Finite | None = None
+    """Its difference from the baseline; None if there is no estimate."""
+    lo: Finite | None = None
+    hi: Finite | None = None
+    """Its 95 % interval."""
+    first_now: NonNegativeInt | None = None
+    """The iteration that the ranking has first now, if that is not the confirmed one."""
+    smallest_gain: NonNegative | None = None
+    """The smallest gain, measured on all seeds of a race, that the search would have kept; None
+    without noise."""
+    title: str
+    """The result as a heading."""
+    line: str
+    """The result with its basis, in one line."""
+    measure: Measure = Field(exclude=True)
+
+    @classmethod
+    def of(
+        cls,
+        posteriors: Posteriors,
+        found: Confirmed | None,
+        campaign: CampaignRow | None,
+    ) -> Self:
+        """Return the result.
+
+        :param found: the latest confirmation.
+        :param campaign: the campaign's first row.
+        """
+        measure = campaign.measured_in if campaign else BPB
+        if found is not None:
+            return cls._confirmed(posteriors, found, measure)
+        evidence = posteriors.evidence
+        best = next(iter(posteriors.of_configs([evidence.incumbent_hash or ""])), None)
+        if best is None:
+            title = TITLES["nothing measured"]
+            return cls(verdict="nothing measured", title=title, line=title, measure=measure)
+        if best.delta_vs_baseline is None:
+            return cls._nothing_kept(posteriors, measure, campaign)
+        return cls._claimed(best, measure)
+
+    @classmethod
+    def _confirmed(cls, posteriors: Posteriors, found: Confirmed, measure: Measure) -> Self:
+        chosen, baseline = found.chosen, posteriors.evidence.baseline_hash
+        gain = chosen.headline
+        ranked = (one for one in posteriors.best(2) if one.config_hash != baseline)
+        first = next(ranked, None)
+        changed = first is not None and first.config_hash != chosen.config_hash
+        if gain is None:
+            title = f"Not confirmed: the fresh runs of iteration {chosen.iter} give no estimate"
+        else:
+            title = f"{chosen.verdict.capitalize()}: {_in_words(measure, gain)}"
+        return cls(
+            verdict=chosen.verdict,
+            iter=chosen.iter,
+            config_hash=chosen.config_hash,
+            delta=gain.delta if gain else None,
+            lo=gain.lo if gain else None,
+            hi=gain.hi if gain else None,
+            first_now=first.iter if first is not None and changed else None,
+            title=title,
+            line=found.headline,
+            measure=measure,
+        )
+
+    @classmethod
+    def _claimed(cls, best: Ranked, measure: Measure) -> Self:
+        delta, lo, hi = best.delta_vs_baseline, best.delta_lo, best.delta_hi
+        assert delta is not None
+        amount = f"{measure.signed(delta)} {measure.short}"
+        span = "" if lo is None or hi is None else f" (95 % {measure.signed_span(lo, hi)})"
+        side = f"{_size(measure, delta)} than the baseline"
+        ends = ", by single runs" if lo is None or hi is None else _span(measure, delta, lo, hi)
+        return cls(
+            verdict="claimed",
+            iter=best.iter,
+            config_hash=best.config_hash,
+            delta=delta,
+            lo=lo,
+            hi=hi,
+            title=f"Not confirmed yet: {side}{ends}",
+            line=(
+                f"kept but not confirmed: iteration {best.iter}, {amount}{span} against the "
+                f"baseline, by the {counted(best.n, 'run')} that chose it"
+            ),
+            measure=measure,
+        )
+
+    @classmethod
+    def _nothing_kept(
+        cls, posteriors: Posteriors, measure: Measure, rules: CampaignRow | None
+    ) -> Self:
+        evidence, noise = posteriors.evidence, posteriors.noise
+        line = f"nothing was kept in {counted(evidence.iterations, 'iteration')}"
+        smallest = None
+        if noise is not None and rules is not None and noise.sigma_d > 0:
+            smallest = rules.z_keep * noise.sigma_d / math.sqrt(rules.max_runs)
+            line += (
+                f"; the smallest gain that it would have kept, measured on {rules.max_runs} common "
+                f"seeds, is {measure.size(smallest)} {measure.short}"
+            )
+        return cls(
+            verdict="nothing kept",
+            iter=0,
+            config_hash=evidence.baseline_hash,
+            smallest_gain=smallest,
+            title=TITLES["nothing kept"],
+            line=line,
+            measure=measure,
+        )
+
+
+def _in_words(measure: Measure, gain: FreshGain) -> str:
+    side = f"{_size(measure, gain.delta)} than the baseline"
+    return f"{side}{_span(measure, gain.delta, gain.lo, gain.hi)}"
+
+
+def _size(measure: Measure, delta: float) -> str:
+    side = "better" if delta <= 0 else "worse"
+    return f"{measure.size(abs(delta))} {measure.short} {side}"
+
+
+def _span(measure: Measure, delta: float, lo: float, hi: float) -> str:
+    ends = (-hi, -lo) if delta <= 0 else (lo, hi)
+    span = " … ".join(measure.size(end).replace("-", "\u2212") for end in ends)
+    return f" (95 %: {span})"
