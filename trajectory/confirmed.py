@@ -12,7 +12,7 @@ SEARCH_TEXT = "the search's text"
 """Name of the campaign's own held-out text, by which the search chose."""
 OWN_SCORE = "the script's own score"
 """Name used instead if a command of the user's own reports the scores; its text is unknown."""
-_FORMER_NAMES = {"the script's ruler": OWN_SCORE}
+_FORMER_NAMES = {"the script's ruler": OWN_SCORE, "set aside": "the end of the corpus"}
 """Names in earlier rows."""
 
 

@@ -215,6 +215,6 @@ class CampaignView:
         return (
             f"<p><b>{html.escape(self.directory.resolve().name)}</b>, best configs by "
             f"{html.escape(measure.name)}, {measure.better}</p><table><thead><tr><th>#</th>"
-            "<th>iteration</th><th>n</th><th>posterior</th><th>95 % interval</th>"
+            "<th>iteration</th><th>n</th><th>estimate</th><th>95 % interval</th>"
             f"<th>changes</th></tr></thead><tbody>{lines}</tbody></table>"
         )

@@ -74,6 +74,8 @@ def conclude(
             f"autoresearch confirm --campaign {campaign.directory}",
             "yellow",
         )
+    if not as_json:
+        session.say(f"result    {headline.line}", "bold")
     if isinstance(error, Interrupted):
         raise error
     return headline.line
@@ -152,7 +154,7 @@ def _print(
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(
         f"done      {counted(evidence.iterations, 'iteration')}, "
-        f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
+        f"{counted(len(evidence.configs), 'config')}: {reached}; rank them with:\n  {top}"
     )
 
 
@@ -204,7 +206,9 @@ def report(found: Confirmed) -> Iterator[Text]:
         for gain in config.gains:
             is_headline = gain is config.headline
             where = f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"
-            wide = f"; of all {gain.wide_span}" if is_headline and len(found.configs) > 1 else ""
+            wide = ""
+            if is_headline and len(found.configs) > 1:
+                wide = f"; for all {len(found.configs)} at once {gain.wide_span}"
             yield Text(
                 f"       {where:<34} {gain}{wide}",
                 style=("green" if reported.stands else "yellow") if is_headline else "",

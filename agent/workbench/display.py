@@ -160,7 +160,7 @@ class Display(Watcher):
         baseline = evidence.configs.get(evidence.baseline_hash or "")
         if best is None or baseline is None or not baseline.n:
             return "no baseline yet"
-        text = f"believed to score {measure.text(best.objective)} {measure.short} (n={best.n})"
+        text = f"estimated {measure.text(best.objective)} {measure.short} (n={best.n})"
         if best.config_hash == baseline.config_hash:
             return f"the baseline, {text}"
         gain = "" if best.delta_vs_baseline is None else measure.signed(best.delta_vs_baseline)

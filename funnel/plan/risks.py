@@ -179,5 +179,5 @@ def _search_risks(case: LaunchCase) -> Iterator[str]:
     elif test.fidelity.kendall.lo <= 0:
         yield (
             f"the ranking by short runs cannot be distinguished from chance (Kendall "
-            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been culled"
+            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been left out"
         )

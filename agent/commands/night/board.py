@@ -34,7 +34,7 @@ def table(places: Sequence[Place], measure: Measure = BPB) -> Iterator[Text]:
     width = 17 if has_cost else 19  # another tool's measure has more digits
     cost = f" {'cost':>7}" if has_cost else ""
     yield Text(
-        f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<{width}} "
+        f"{'#':>3} {'iter':>5} {'n':>3} {'estimate':>10}   {'95 % interval':<{width}} "
         f"{'mean':>8}   {'against the baseline':<{22 if cost else 0}}{cost}",
         style="bold",
     )

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 Board: TypeAlias = tuple[dict[str, Any], list[RenderableType]]
 """JSON fields and lines; a terminal wraps those in a group, and no others."""
 _CODE_STYLES = {"-": "red", "+": "green"}
+ESTIMATE = "estimate: the mean of its runs, shrunk towards the other configs by the noise"
 AGAINST_BASELINE = (
-    "against the baseline as believed, ± half its 95 % interval, "
+    "against the baseline: the difference of the estimates ± half its 95 % interval, "
     "* better by all of its 99 % interval"
 )
 
@@ -201,7 +202,7 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
         text = f"the score is {evaluation_text(menu.trainer)}"
         if noise is not None and noise.sigma == 0:
             text += f"; {SAME_RUNS}, so that n runs are one, and no interval knows of chance"
-    text += f"; {AGAINST_BASELINE}; n seeds measured; cost is training time"
+    text += f"; {ESTIMATE}; {AGAINST_BASELINE}; n seeds measured; cost is training time"
     if noise is None:
         return f"{text}; the noise is unknown: nothing was replicated"
     if few:
@@ -219,7 +220,7 @@ def foreign_board(campaign: ImportedCampaign, k: int) -> Board:
     found, provenance = Standings.of(campaign.runs), campaign.provenance
     ranked = found.top(k)
     lower = "lower is better, as another tool measured it"
-    legend = f"{provenance.measure}, {lower}; {AGAINST_BASELINE}; n runs"
+    legend = f"{provenance.measure}, {lower}; {ESTIMATE}; {AGAINST_BASELINE}; n runs"
     if found.baseline is None:
         legend += "; its baseline is not known"
     if found.noise is None:

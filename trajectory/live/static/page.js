@@ -189,7 +189,7 @@ function drawBoard() {
     card.append(element("strong", name), element("span", stateText(status)));
     const { headline } = status;
     if (fromFresh(headline) && headline.delta != null) card.append(element("span", `${signed(headline.delta, status)} ${status.unit} ${headline.verdict}`, verdictClass(headline)));
-    card.append(element("span", status.believed_objective == null ? "no result yet" : `incumbent ${score(status.believed_objective, status)} ${status.unit} (believed)`));
+    card.append(element("span", status.believed_objective == null ? "no result yet" : `incumbent ${score(status.believed_objective, status)} ${status.unit} (estimated)`));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;

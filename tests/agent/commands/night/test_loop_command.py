@@ -152,3 +152,25 @@ def test_priors_change_no_judgment_and_a_logger_that_fails_no_campaign(tmp_path:
         assert len(notes(informed)) == said
     assert list((informed.campaign / "tensorboard" / "campaign").glob("events.*"))
     assert list((informed.campaign / "tensorboard" / "trials").glob("*/events.*"))
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        (("--set=z_keep=1000",), "nothing kept"),
+        (("--set=z_keep=0",), "claimed"),
+        (("--set=z_keep=0", "--confirm"), "confirmed"),
+    ],
+)
+def test_the_night_s_last_line_is_its_result(
+    more: tuple[str, ...], verdict: str, toy: SimulatedToy
+) -> None:
+    night = toy.loop(6, *more)
+    assert night.returncode == 0, night.stderr
+    headline = toy.answer("top", f"--campaign={toy.campaign}")["headline"]
+    assert headline["verdict"] == verdict
+    assert (night.stdout + night.stderr).splitlines()[-1].split(maxsplit=1) == [
+        "result",
+        headline["line"],
+    ]
+    assert (headline["smallest_gain"] is not None) == (verdict == "nothing kept")
