@@ -86,7 +86,7 @@ class Comparison:
         seeds = counted(self.pairs, "common seed")
         measure = self.measure
         delta, stderr = measure.signed(self.delta), measure.size(self.stderr)
-        return f"{delta} ± {stderr} {measure.short} on {seeds}"
+        return f"{delta} {measure.short} (se {stderr}) on {seeds}"
 
 
 @dataclass(frozen=True, slots=True)

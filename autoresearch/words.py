@@ -8,6 +8,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
+from autoresearch.ideas import idea_name
 from autoresearch.values import Scalar
 
 MOST_CODE = 60
@@ -80,8 +81,8 @@ CODE = "code."
 
 
 def brief(name: str, value: Scalar) -> Scalar:
-    """Return a knob's value; code as its only statement if that is short, else as its length and a
-    part of its hash."""
+    """Return a knob's value; code as its only statement if that is short, else as its name if it is
+    a published idea, else as its length and a part of its hash."""
     if not name.startswith(CODE) or not isinstance(value, str):
         return value
     lines = value.splitlines()
@@ -90,6 +91,8 @@ def brief(name: str, value: Scalar) -> Scalar:
         return "{built in}"
     if len(body) == 1 and len(body[0].strip()) <= MOST_CODE:
         return f"{{{body[0].strip().removeprefix('return ')}}}"
+    if name_known := idea_name(value):
+        return f"{{{name_known}}}"
     return f"{{{len(lines)} lines, {sha256(value.encode()).hexdigest()[:6]}}}"
 
 
@@ -107,6 +110,11 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def rate_text(number: float) -> str:
+    """Return ``1,650``, ``98``, ``1.2``: whole from ten on, else to two digits, and no exponent."""
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:.1f}"
 
 
 def timestamp() -> str:

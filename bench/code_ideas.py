@@ -16,8 +16,9 @@ import typer
 
 from agent.menu.files import load_menu
 from agent.proposers.base import Memory
-from agent.proposers.code import changes_for, ideas
+from agent.proposers.code import changes_for
 from agent.settings.environment import data_dir
+from autoresearch.ideas import ideas
 from trainer.corpus import prepare
 from trainer.executors.local import LocalExecutor
 from trainer.spec import AnyConfig, RunSchedule, TrialOk, TrialSpec

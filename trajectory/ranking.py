@@ -174,6 +174,8 @@ class Unranked:
 
     failed: int
     """Configs that failed on one of their seeds."""
+    pruned: int
+    """Configs whose trial on one of their seeds was stopped early, far behind the reference."""
     same: int
     """Configs that trained exactly like another."""
 
@@ -185,14 +187,17 @@ class Unranked:
             for entry in evidence.configs.values()
             if entry.n and not entry.contends and entry.config_hash != evidence.baseline_hash
         ]
-        failed = sum(bool(entry.failures) for entry in left)
-        return cls(failed, len(left) - failed)
+        failed = [entry for entry in left if entry.failures]
+        pruned = sum(all(one.status == "pruned" for one in entry.failures) for entry in failed)
+        return cls(len(failed) - pruned, pruned, len(left) - len(failed))
 
     def __str__(self) -> str:
         """Return one line, empty if every config is ranked."""
         clauses = []
         if self.failed:
             clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
+        if self.pruned:
+            clauses.append(f"{counted(self.pruned, 'config')} pruned on one of the seeds")
         if self.same:
             clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
         return f"not ranked: {' and '.join(clauses)}" if clauses else ""

@@ -87,8 +87,7 @@ class MlflowLogger:
             self._send(place)
         if isinstance(event, TrialRecord):
             self._client.set_tag(place, "status", event.result.status)
-            failed = event.objective is None
-            self._client.set_terminated(place, "FAILED" if failed else "FINISHED")
+            self._client.set_terminated(place, _mlflow_status(event))
             del self._runs[event.trial_id]
 
     def close(self) -> None:
@@ -224,3 +223,10 @@ def _refuse_redirection(here: Path) -> None:
                 f"{path} sets {', '.join(more)[:100]}, which may send your key elsewhere; put that "
                 "into WANDB_ variables or into ~/.config/wandb/settings, and remove it there"
             )
+
+
+def _mlflow_status(trial: TrialRecord) -> str:
+    """Return MLflow's status of a trial that ended; a pruned one did not fail."""
+    if trial.objective is not None:
+        return "FINISHED"
+    return "KILLED" if trial.result.status == "pruned" else "FAILED"

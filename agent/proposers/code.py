@@ -1,8 +1,8 @@
 """Propose functions for code knobs: published ideas, and a model's own.
 
-``library.toml`` holds published functions with their sources. An idea is tried alone against the
-present reference, those least often tried first, so that every idea has had its turn before one is
-tried again from a better reference.
+``autoresearch/library.toml`` holds published functions with their sources. An idea is tried alone
+against the present reference, those least often tried first, so that every idea has had its turn
+before one is tried again from a better reference.
 
 Iterations are divided between code knobs and numbers. Each draws from the posterior of what turns
 of either kind have earned lately (:func:`trajectory.track_record.earned`; Thompson 1933), and the
@@ -11,48 +11,21 @@ library has nothing new.
 """
 
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import TypeAlias
-
-from pydantic import TypeAdapter
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.draws import Draw, first_allowed, rng_for
 from agent.proposers.hybrid import first_of
-from autoresearch.values import Frozen, Scalar
+from autoresearch.ideas import Idea, ideas
+from autoresearch.values import Scalar
 from trainer.code import normalize, slot_of
 from trajectory.proposals import LIBRARY, ProposerRecord
 from trajectory.track_record import CODE, NUMBERS, Credit
-
-
-class Idea(Frozen):
-    """A published idea as a function for one slot."""
-
-    name: str
-    slot: str
-    source: str
-    """Title of the paper."""
-    year: int
-    arxiv: str
-    doc: str
-    """The formula in words, and what of the source is left out."""
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.doc} ({self.source}, {self.year}, arXiv {self.arxiv})"
-
-
-@cache
-def ideas() -> tuple[Idea, ...]:
-    """Return every idea of the library, in the file's order."""
-    text = resources.files("agent.proposers").joinpath("library.toml").read_text("utf-8")
-    return TypeAdapter(tuple[Idea, ...]).validate_python(tomllib.loads(text)["idea"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,16 @@ from agent.search.trial import Watcher
 from agent.workbench.console import say
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
+from trajectory.live.growing_files import RunningIdea, read_ideas
 from trajectory.ranking import ranked_config
+from trajectory.report.wording import cut
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 ACTION_STYLE = {"keep": "bold green", "discard": "", "none": "yellow"}
 PACE_ITERATIONS = 30
 """Number of iterations over which the pace is averaged."""
+MOST_IDEA = 160
+"""Most characters of a running trial's change and reason."""
 FEWEST_ITERATIONS = 5
 """Iterations below which the pace is not shown: one that was pruned would set it."""
 
@@ -36,10 +40,13 @@ class ShownTrial:
     place: Place | None = None
     """None while it waits for a lane, or if there is only one."""
     point: CurvePoint | None = None
+    idea: RunningIdea | None = None
+    """The proposal that it tries, if any."""
 
     def __str__(self) -> str:
         """Return its step, loss, tokens/s and time left."""
-        head, point = f"{self.role} on seed {self.spec.seed}", self.point
+        name, point = self.role if self.idea is None else cut(str(self.idea), MOST_IDEA), self.point
+        head = f"{name} · seed {self.spec.seed}"
         if point is None:
             return f"{head}: starting"
         steps, budget = self.spec.steps, self.spec.budget
@@ -89,7 +96,10 @@ class Display(Watcher):
         self._draw(f"iteration {iteration}: proposing")
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        shown = self._trials[spec.trial_id] = ShownTrial(spec, role)
+        idea = None
+        if self._console.is_terminal and role == "candidate":
+            idea = read_ideas(self._campaign.directory).get(spec.config.config_hash)
+        shown = self._trials[spec.trial_id] = ShownTrial(spec, role, idea=idea)
         self._draw(str(shown))
 
     def trial_placed(self, trial_id: str, place: Place) -> None:
@@ -178,7 +188,7 @@ def iteration_line(row: IterationRow, measure: Measure) -> str:
     proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
     changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
     return (
-        f"{row.iter:>4}  {proposer:<8} {decision.action:<8} {score:>7}  {_delta(row, measure):<17} "
+        f"{row.iter:>4}  {proposer:<8} {decision.action:<8} {score:>7}  {_delta(row, measure):<19} "
         f"{changes}  [{duration_text(row.wall_s)}]"
     )
 
@@ -186,7 +196,7 @@ def iteration_line(row: IterationRow, measure: Measure) -> str:
 def _delta(row: IterationRow, measure: Measure) -> str:
     decision = row.decision
     if decision.delta is not None and decision.stderr is not None:
-        return f"{measure.signed(decision.delta)} ± {measure.size(decision.stderr)}"
+        return f"{measure.signed(decision.delta)} (se {measure.size(decision.stderr)})"
     if row.trials and isinstance(row.trials[-1].result, TrialFailed):
         return row.trials[-1].result.status
     return decision.explanation if row.verdict.rail is None else f"refused: {row.verdict.rail}"

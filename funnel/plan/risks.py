@@ -162,7 +162,7 @@ def _search_risks(case: LaunchCase) -> Iterator[str]:
     if best.stderr is None:
         yield "the noise of long runs is unknown: stress them with --seeds 2"
     lead, doubt = best.delta_vs_baseline, best.delta_stderr
-    known = "" if doubt is None else f" ± {doubt:.4f} (one standard error)"
+    known = "" if doubt is None else f" (se {doubt:.4f})"
     if lead is not None and (lead >= 0 or (doubt is not None and -lead < 2 * doubt)):
         yield (
             f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
@@ -179,5 +179,6 @@ def _search_risks(case: LaunchCase) -> Iterator[str]:
     elif test.fidelity.kendall.lo <= 0:
         yield (
             f"the ranking by short runs cannot be distinguished from chance (Kendall "
-            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been left out"
+            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may "
+            "have been left out"
         )

@@ -152,9 +152,9 @@ def _flat_slope(curve: Curve) -> StressVerdict | None:
             return StressVerdict(
                 outcome="plateaus",
                 step=step,
-                explanation=f"from step {step} on the loss fell by {after.fall:.3f} ± "
-                f"{after.se:.3f} nats per token for each factor e in steps; below {bound:.3f} it "
-                "counts as flat",
+                explanation=f"from step {step} on the loss fell by {after.fall:.3f} "
+                f"(se {after.se:.3f}) nats per token for each factor e in steps; below "
+                f"{bound:.3f} it counts as flat",
             )
     return None
 

@@ -78,7 +78,7 @@ class StressReport:
             if found and found.delta_vs_baseline is not None:
                 versus = measure.signed(found.delta_vs_baseline)
                 if found.delta_stderr is not None:
-                    versus += f" ± {measure.size(found.delta_stderr)}"
+                    versus += f" (se {measure.size(found.delta_stderr)})"
             yield Text.assemble(
                 f"{line.config.rank:>4}  {line.config.purpose:<9} ",
                 (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
@@ -91,7 +91,7 @@ class StressReport:
         plan, noise = self.work.plan, self.noise
         legend = (
             f"{measure.name} after {plan.steps} steps, {measure.better}, on seeds that no short "
-            "run used, ± one standard error; the verdict is the worst of n runs"
+            "run used, se: standard error; the verdict is the worst of n runs"
         )
         if plan.narrows:
             legend += f"; seed {plan.seeds[0]} chose who got the others, and flatters them a little"
@@ -106,7 +106,7 @@ class StressReport:
         for finalist in self.finalists.finalists:
             config = configs[finalist.config_hash]
             name = f"rank {config.rank}{', the baseline' if config.config == baseline else ''}"
-            error = "" if finalist.stderr is None else f" ± {measure.size(finalist.stderr)}"
+            error = "" if finalist.stderr is None else f" (se {measure.size(finalist.stderr)})"
             best.append(f"{name} ({measure.text(finalist.objective)}{error} {measure.short})")
         yield Text(f"finalists {', '.join(best) or 'none: no config stood its long runs'}")
         if self.ranking is not None:

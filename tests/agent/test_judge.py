@@ -70,7 +70,7 @@ def test_a_race_ends_when_enough_is_known(
 def test_what_is_undecided_is_not_told_as_if_it_were_decided() -> None:
     undecided = judged([3.99, 4.08], [4.09, 4.09])
     assert isinstance(undecided, Undecided)
-    assert undecided.explanation == "-0.0550 ± 0.0424 bpb on 2 common seeds: undecided so far"
+    assert undecided.explanation == "-0.0550 bpb (se 0.0424) on 2 common seeds: undecided so far"
     left = undecided.left_open("the power is gone")
     assert (left.action, left.pairs, left.z_keep) == ("discard", 2, Rules().z_keep)
     assert left.delta == pytest.approx(-0.055)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from tests.support.configs import config
 from tests.support.measured import rows_of
 from tests.support.present import known
-from tests.support.rows import evidence_with, iteration_row, ok, trial
-from trainer.spec import Config
+from tests.support.rows import campaign_row, evidence_with, failed, iteration_row, ok, trial
+from trainer.spec import Config, TrialFailed
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise, Posteriors, Ranked, Unranked, top
+from trajectory.report.ledger import Ledger
 from trajectory.rows import Decision
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.intervals import student_t
@@ -278,7 +279,19 @@ def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
     scores = {A: [4.3, 4.2, None], B: [None], C: [3.25, 3.3, 3.2, None], D: [4.25]}
     evidence = Evidence(rows_of(scores))
     assert {line.config for line in top(evidence, 10)} == {A, D}
-    assert Unranked.of(evidence) == Unranked(failed=1, same=0)
+    assert Unranked.of(evidence) == Unranked(failed=1, pruned=0, same=0)
+
+
+def test_a_pruned_config_did_not_fail() -> None:
+    result = TrialFailed(status="pruned", message="far behind", steps=20)
+    pruned = iteration_row(1, B, (trial(50, B, 0, ok(4.4)), trial(51, B, 1, result)))
+    rows = [*rows_of({A: [4.3, 4.2]}), pruned]
+    assert Unranked.of(Evidence(rows)) == Unranked(failed=0, pruned=1, same=0)
+    ledger = Ledger(campaign_row())
+    alone = iteration_row(2, C, (trial(52, C, 0, result),))
+    for row in (alone, iteration_row(3, D, (trial(53, D, 0, failed()),))):
+        ledger.add(row)
+    assert [one.outcome for one in ledger.iterations] == ["pruned", "failed"]
 
 
 def test_what_trained_exactly_like_another_is_that_one() -> None:
@@ -291,5 +304,5 @@ def test_what_trained_exactly_like_another_is_that_one() -> None:
         written.append(iteration_row(2 + number, copy, (once,), decision=same))
     evidence = Evidence(written)
     assert [line.config for line in top(evidence, 10)] == [B, A]
-    assert Unranked.of(evidence) == Unranked(failed=0, same=6)
+    assert Unranked.of(evidence) == Unranked(failed=0, pruned=0, same=6)
     assert not str(Unranked.of(Evidence(rows_of(scores))))

@@ -8,11 +8,11 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from autoresearch.campaign_files import has_file, names, open_file, read_file, status_of
 from autoresearch.layout import (
@@ -27,13 +27,36 @@ from autoresearch.layout import (
     is_trial_id,
     trial_number,
 )
-from autoresearch.values import Frozen
-from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
+from autoresearch.safe_text import plain
+from autoresearch.values import Frozen, PositiveInt, Scalar
+from autoresearch.words import brief, changes_text
+from trainer.spec import AnyConfig, CurveLines, CurvePoint, KeptCurve, TrialSpec
+from trajectory.proposals import Proposal
 
 MAX_SPEC_BYTES = 1 << 20
 MAX_CURVE_BYTES = 1 << 20
 """Most bytes of a curve read by one poll; the trial's process decides how long the curve is."""
 MAX_LANE_BYTES = 100
+
+
+class RunningIdea(Frozen):
+    """The proposal of an iteration in flight."""
+
+    iter: PositiveInt
+    changes: dict[str, Scalar]
+    reason: str
+
+    def __str__(self) -> str:
+        """Return ``iteration 12, lr=0.003: its reason``."""
+        return plain(f"iteration {self.iter}, {changes_text(self.changes)}: {self.reason}")
+
+
+class _InFlight(BaseModel):
+    """The fields of an iteration's file that name its idea."""
+
+    iter: PositiveInt
+    proposal: Proposal
+    config: AnyConfig
 
 
 class RunningTrial(Frozen):
@@ -48,6 +71,8 @@ class RunningTrial(Frozen):
     """Its curve so far."""
     lane: str | None = None
     """The lane that it runs on; None if one trial runs at a time."""
+    idea: RunningIdea | None = None
+    """The proposal that it tries; None for a run of the baseline or of a reference."""
 
 
 class RunningTrials:
@@ -88,7 +113,8 @@ class RunningTrials:
         for trial_id in list(self._at_work):
             if has_file(self._directory, f"{TRIALS_DIR}/{trial_id}/{RESULT_FILE}"):
                 self._is_over(trial_id)
-        seen = [followed.state() for followed in self._at_work.values()]
+        ideas = read_ideas(self._directory) if self._at_work else {}
+        seen = [followed.state(ideas) for followed in self._at_work.values()]
         self.changed_s = max([self.changed_s, *(one.changed_s for one in self._at_work.values())])
         self.all = tuple(one for one in seen if one is not None)
 
@@ -114,8 +140,11 @@ class _Followed:
         self.changed_s = 0.0
         """Last change of its curve; seconds since the epoch."""
 
-    def state(self) -> RunningTrial | None:
-        """Return the trial's current state; None while there is nothing to show."""
+    def state(self, ideas: Mapping[str, RunningIdea]) -> RunningTrial | None:
+        """Return the trial's current state; None while there is nothing to show.
+
+        :param ideas: the iterations in flight, by config_hash.
+        """
         try:
             if self._spec is None:
                 spec_json, _ = self._read(SPEC_FILE, 0, MAX_SPEC_BYTES)
@@ -140,6 +169,7 @@ class _Followed:
             steps=spec.steps,
             points=tuple(self._curve.points()),
             lane=lane,
+            idea=ideas.get(spec.config.config_hash),
         )
 
     def _read(self, name: str, offset: int, limit_bytes: int) -> tuple[bytes, float]:
@@ -151,6 +181,21 @@ class _Followed:
         with os.fdopen(descriptor, "rb") as file:
             file.seek(offset)
             return file.read(limit_bytes), os.fstat(descriptor).st_mtime
+
+
+def read_ideas(directory: Path) -> dict[str, RunningIdea]:
+    """Return the proposals of the iterations in flight, by config_hash, without files that cannot
+    be read."""
+    ideas = {}
+    for name in in_flight_names(directory):
+        with suppress(OSError, ValidationError, RecursionError):
+            file = read_file(directory, f"{IN_FLIGHT_DIR}/{name}")
+            one = _InFlight.model_validate_json(file)
+            changes = {name: brief(name, value) for name, value in one.proposal.changes.items()}
+            ideas[one.config.config_hash] = RunningIdea(
+                iter=one.iter, changes=changes, reason=one.proposal.reason
+            )
+    return ideas
 
 
 def read_until(directory: Path) -> int | None:

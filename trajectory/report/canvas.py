@@ -54,6 +54,7 @@ OUTCOME_INK: dict[Outcome, Ink] = {
     "keep": KEEP,
     "discard": DISCARD,
     "failed": FAILED,
+    "pruned": DISCARD,
     "refused": REFUSED,
 }
 

@@ -13,9 +13,10 @@ from trainer.spec import CurvePoint, TrialFailed, TrialOk
 from trajectory.evidence import ConfigEvidence
 from trajectory.rows import TrialRecord
 
-Outcome: TypeAlias = Literal["keep", "discard", "failed", "refused"]
-"""Result of an iteration. ``failed``: a trial ran, and none gave a measurement. ``refused``: no
-trial ran, because the rails refused the proposal or there was none."""
+Outcome: TypeAlias = Literal["keep", "discard", "failed", "pruned", "refused"]
+"""Result of an iteration. ``failed``: a trial ran, and none gave a measurement. ``pruned``: its
+trial was stopped early, far behind the reference. ``refused``: no trial ran, because the rails
+refused the proposal or there was none."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
+from trainer.spec import TrialFailed
 from trajectory.evidence import ConfigEvidence
 from trajectory.journal import read_rows
 from trajectory.reading import CampaignState
@@ -120,6 +121,9 @@ class Ledger(CampaignState):
         self._work(row)
         decision = row.decision
         outcome: Outcome = "failed" if row.trials else "refused"
+        results = (trial.result for trial in row.trials if trial.role == "candidate")
+        if any(isinstance(one, TrialFailed) and one.status == "pruned" for one in results):
+            outcome = "pruned"
         if decision.action == "keep":
             outcome = "keep"
         elif decision.estimate_objective is not None:

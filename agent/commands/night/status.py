@@ -19,7 +19,7 @@ from autoresearch.errors import AutoresearchError, CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.safe_text import plain
 from autoresearch.values import Frozen
-from autoresearch.words import counted, duration_text
+from autoresearch.words import counted, duration_text, rate_text
 from trainer.spec import BPB, Measure
 from trajectory.headline import Conclusion
 from trajectory.live.follower import SILENT_S, Follower
@@ -67,7 +67,7 @@ class Glance(Frozen):
             gain = f"{self.gain:+.{self.measure.digits}f} {self.measure.short}"
             parts.append(f"{gain} {self.verdict}")
         if self.iterations_per_h is not None:
-            parts.append(f"{self.iterations_per_h:.3g}/h")
+            parts.append(f"{rate_text(self.iterations_per_h)}/h")
         if self.model_iterations:
             parts.append(f"model {counted(self.model_iterations, 'turn')}, {self.model_keeps} kept")
         if self.ends_at is not None:

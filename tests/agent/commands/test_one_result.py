@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from agent.commands.campaign_view import CampaignView
+from agent.commands.night.status import Glance
 from agent.commands.night.top import own_board
 from agent.commands.record.report import summary
 from agent.workbench.conclusion import report as confirm_lines
+from autoresearch.words import rate_text
 from tests.support.confirmed import confirmation
 from tests.support.present import known
 from tests.support.reports import simulated
@@ -103,3 +105,9 @@ def test_a_search_that_kept_nothing_says_which_gain_it_would_have_kept() -> None
 def test_nothing_measured_has_no_number() -> None:
     headline = Headline.of(Posteriors.of(Evidence(SEARCH[:1])), None, CAMPAIGN)
     assert (headline.verdict, headline.delta) == ("nothing measured", None)
+
+
+def test_a_pace_has_no_exponent() -> None:
+    glance = Glance(name="a", directory="a", state="running", iterations_per_h=1650.2)
+    assert "1,650/h" in str(glance)
+    assert [rate_text(one) for one in (98.4, 9.96, 1.23)] == ["98", "10", "1.2"]

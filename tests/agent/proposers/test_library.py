@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
-from agent.proposers.code import LibraryProposer, changes_for, ideas
+from agent.proposers.code import LibraryProposer, changes_for
+from autoresearch.ideas import ideas
 from tests.support.code_menus import code_menu
 from tests.support.memories import fresh_memory, remember
 from tests.support.scripted import ScriptedProposer

@@ -83,7 +83,7 @@ def test_a_race_that_its_reference_leaves_open_says_so_and_changes_nothing() -> 
 
     decision = decide(score)
     assert decision.explanation == (
-        "-0.0400 ± 0.0354 bpb on 2 common seeds: undecided, since the reference failed on every "
+        "-0.0400 bpb (se 0.0354) on 2 common seeds: undecided, since the reference failed on every "
         "seed that was left"
     )
     assert (decision.action, decision.pairs, decision.max_runs) == ("discard", 2, RULES.max_runs)

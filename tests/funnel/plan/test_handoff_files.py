@@ -336,7 +336,7 @@ def test_half_the_rate_is_half_of_what_the_schedule_says(bundle: Path, node: Nod
 
 def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path, stressed: Path) -> None:
     text = (bundle / "README.md").read_text()
-    for said in ("4 distinct configs in 5 short runs", "2.2120 ± 0.0100", "TP 2 × PP 1 × DP 4"):
+    for said in ("4 distinct configs in 5 short runs", "2.2120 (se 0.0100)", "TP 2 × PP 1 × DP 4"):
         assert said in text
     assert "(long-runs.png)" in text
     assert (bundle / "long-runs.png").read_bytes().startswith(b"\x89PNG")

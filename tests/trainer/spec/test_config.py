@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from autoresearch.errors import SpecError
+from autoresearch.ideas import ideas
 from autoresearch.words import brief, changes_text, code_diff
 from tests.support.configs import config
 from tests.support.rows import iteration_row
+from trainer.code import normalize, slot_of
 from trainer.spec import CommandConfig, code_diffs, difference
 from trajectory.live.brief import brief_of
 from trajectory.report.details import changes
@@ -102,6 +104,14 @@ def test_long_code_is_named_by_its_length_and_hash() -> None:
     long = CUBE + "\n    # more" * 5
     assert str(brief(KEY, long)).startswith("{7 lines, ")
     assert brief(KEY, long) != brief(KEY, long + " ")
+
+
+def test_a_published_idea_has_its_name() -> None:
+    adan = next(one for one in ideas() if one.name == "adan")
+    value = normalize(slot_of(adan.slot), adan.code)
+    assert value != adan.code
+    assert brief(f"code.{adan.slot}", value) == "{adan}"
+    assert changes_text({f"code.{adan.slot}": value}) == f"code.{adan.slot}={{adan}}"
 
 
 def test_a_diff_leaves_out_what_is_far_from_a_change() -> None:

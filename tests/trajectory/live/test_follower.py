@@ -13,7 +13,7 @@ from tests.support.present import known
 from tests.support.trials import trial_spec
 from tests.trajectory.live.server import append, simulated
 from tests.trajectory.live.server import write_campaign as write
-from trainer.spec import Budget
+from trainer.spec import Budget, TrialSpec
 from trajectory.formats.importing import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
@@ -267,3 +267,21 @@ def test_a_row_of_a_journal_that_was_taken_away_is_none(tmp_path: Path) -> None:
     assert follower.iteration(1) is None
     journal.unlink()
     assert follower.iteration(1) is None
+
+
+def test_a_running_trial_is_named_by_its_change_and_reason(tmp_path: Path) -> None:
+    write(tmp_path, simulated(5))
+    trial = begin_trial(tmp_path, "t000010", 2)
+    spec = TrialSpec.model_validate_json((trial / "spec.json").read_bytes())
+    pending = {
+        "iter": 6,
+        "until": 10,
+        "proposal": {"changes": {"lr": 0.003}, "reason": "a larger step"},
+        "config": spec.config.model_dump(mode="json"),
+    }
+    in_flight(tmp_path, 6).write_text(json.dumps(pending), "utf-8")
+    in_flight(tmp_path, 7).write_text(json.dumps({"iter": 7, "until": 10}), "utf-8")
+    idea = known(known(followed(tmp_path).running).idea)
+    assert (idea.iter, idea.changes, idea.reason) == (6, {"lr": 0.003}, "a larger step")
+    in_flight(tmp_path, 6).unlink()
+    assert known(followed(tmp_path).running).idea is None

@@ -256,7 +256,8 @@ function drawHead({ summary }) {
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
   const why = summary.error ?? (refusal ? null : summary.trouble);
   trouble(why ? new Error(why) : refusal);
-  const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
+  const { pruned, ...failures } = status.failures; // stopped early because they were far behind
+  const failed = Object.entries(failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const confirmed = confirmedCell(status);
   const cells = [
     ...(fromFresh(status.headline) ? [confirmed] : []),
@@ -265,7 +266,7 @@ function drawHead({ summary }) {
     ...(fromFresh(status.headline) ? [] : [confirmed]),
     ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "standard deviation of one run"],
     ["kept", String(status.keeps), `of ${status.iterations}`],
-    ["failed trials", failed || "none", ""],
+    ["failed trials", failed || "none", pruned ? `and ${pruned} pruned` : ""],
     ["time per iteration", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
     ...(status.lanes ? [["lanes", String(status.lanes), `${Math.round(100 * (status.lanes_in_use ?? 0))} % in use`]] : []),
     ...(status.energy_wh == null ? [] : [["energy", `${(status.energy_wh / 1000).toFixed(3)} kWh`, "GPU"]]),
@@ -446,7 +447,7 @@ function drawTrajectory(campaign) {
   const unmeasured = briefs.filter((one) => one.objective == null).length;
   const beyond = briefs.filter((one) => one.objective > status.scale[1]).length;
   const named = [ // what marks() and baselineBand() draw
-    [unmeasured, `failed or refused (${unmeasured})`, "fail", "fail"],
+    [unmeasured, `failed, pruned or refused (${unmeasured})`, "fail", "fail"],
     [beyond, `${grows(status) ? "below" : "above"} the scale (${beyond})`, "faint", "faint"],
     [status.run_half != null, "95 % interval of a mean", "faint", "band"],
   ].filter(([there]) => there);
@@ -519,10 +520,14 @@ function marks(u, campaign) {
   });
 }
 
+function ideaText(idea) {
+  return idea ? `iteration ${idea.iter}, ${changesText(idea.changes)}: ${visible(idea.reason)} · ` : "";
+}
+
 function drawCurve({ summary, running, points, trial }) {
   const left = summary.status.state === "silent" ? "left unfinished: " : "";
   byId("trial").textContent = running
-    ? `${left}${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
+    ? `${left}${ideaText(running.idea)}${trial}, seed ${running.seed}${points.length ? `, step ${points[points.length - 1].step}` : ", starting"}${running.steps ? ` of ${running.steps}` : ""}`
     : points.length ? `${trial} has ended` : "none";
   byId("curve").parentElement.hidden = summary.status.state === "done" && !points.length;
   if (!points.length) return clear("curve", running ? "It is starting." : "No trial is running.");
@@ -553,7 +558,7 @@ function laneRow(one) {
   const row = element("tr");
   const at = one.points.at(-1)?.step;
   const step = at == null ? "starting" : `${at}${one.steps ? ` of ${one.steps}` : ""}`;
-  for (const text of [visible(one.lane), one.trial_id, one.seed, step]) row.append(element("td", String(text)));
+  for (const text of [visible(one.lane), `${ideaText(one.idea)}${one.trial_id}`, one.seed, step]) row.append(element("td", String(text)));
   const bar = element("td");
   if (one.steps) {
     const progress = element("progress");
@@ -625,8 +630,8 @@ function rowOf(brief, status) {
   const row = element("tr", null, "row");
   row.tabIndex = 0;
   row.dataset.iter = brief.iter;
-  const decision = element("td", brief.failed ?? brief.action, brief.failed ? "failed" : brief.action);
-  const difference = brief.delta == null ? "" : `${signed(brief.delta, status)}${brief.stderr == null ? "" : ` ± ${size(brief.stderr, status)}`}`;
+  const decision = element("td", brief.failed ?? brief.action, brief.failed && brief.failed !== "pruned" ? "failed" : brief.action);
+  const difference = brief.delta == null ? "" : `${signed(brief.delta, status)}${brief.stderr == null ? "" : ` (se ${size(brief.stderr, status)})`}`;
   append(row, "rows", [
     element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", score(brief.objective, status)),
     element("td", difference), element("td", changesText(brief.changes), "changes"), element("td", duration(brief.wall_s)),

@@ -144,7 +144,11 @@ def draw_off_scale(axes: Axes, points: Sequence[Point], high: float, scoring: Me
 
 def draw_unmeasured(axes: Axes, points: Sequence[Point]) -> None:
     """Mark points without a score along the bottom, so that the picture shows every iteration."""
-    names: dict[Outcome, str] = {"failed": "failed or pruned", "refused": "refused"}
+    names: dict[Outcome, str] = {
+        "failed": "failed",
+        "pruned": "pruned",
+        "refused": "refused",
+    }
     for row, (outcome, name) in enumerate(names.items()):
         at = [p.iter for p in points if p.outcome == outcome]
         if at:

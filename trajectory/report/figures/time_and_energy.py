@@ -46,7 +46,7 @@ PART_NAME = {
     "evaluation": "evaluation",
     "setup": "trial set-up",
     "proposing": "proposing",
-    "failed": "failed trials",
+    "failed": "failed and pruned trials",
     "other": "the rest",
 }
 

@@ -11,7 +11,7 @@
   const table = document.getElementById("iterations");
   const body = table.tBodies[0];
   const more = document.getElementById("more");
-  const outcomeNames = { keep: "kept", discard: "discarded", failed: "failed", refused: "refused" };
+  const outcomeNames = { keep: "kept", discard: "discarded", failed: "failed", pruned: "pruned", refused: "refused" };
   const absent = (name) => data[name].every((value) => value === null || value === "");
   const hidden = new Set(["seconds", "wh", "delta"].filter(absent));
   if (data.kinds.every((kind) => kind === "")) hidden.add("kind");
@@ -36,9 +36,9 @@
 
   const quantity = (value, digits, unit) => (value === null ? "–" : `${number(value, digits)} ${unit}`);
 
-  function measured(text, error) {
+  function measured(text, error, shown) {
     const cell = element("td", text, "n");
-    if (error !== null && error !== undefined) cell.append(" ", element("small", `± ${number(error, digits)}`));
+    if (error !== null && error !== undefined) cell.append(" ", element("small", shown(number(error, digits))));
     return cell;
   }
 
@@ -58,9 +58,9 @@
       iter: first,
       kind: element("td", data.kinds[data.kind[i]]),
       outcome: outcomeCell,
-      bpb: measured(number(data.bpb[i], digits), data.half[data.n[i]]),
+      bpb: measured(number(data.bpb[i], digits), data.half[data.n[i]], (half) => `± ${half}`),
       n: element("td", data.n[i] ?? "–", "n"),
-      delta: measured(data.delta[i] === null ? "–" : signed(data.delta[i]), data.stderr[i]),
+      delta: measured(data.delta[i] === null ? "–" : signed(data.delta[i]), data.stderr[i], (error) => `(se ${error})`),
       changes: element("td", data.changes[i], "code"),
       seconds: element("td", quantity(data.seconds[i], 1, "s"), "n"),
       wh: element("td", quantity(data.wh[i], 3, "Wh"), "n"),
