@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError
+from autoresearch.program import copyable
 from autoresearch.safe_text import plain
 
 
@@ -206,7 +207,7 @@ def main() -> None:
     try:
         app()
     except AutoresearchError as error:
-        sys.stderr.write(f"error: {plain(str(error))}\n")
+        sys.stderr.write(f"error: {copyable(plain(str(error)))}\n")
         sys.exit(1)
     except OSError as error:
         # The path given to some command cannot be accessed.

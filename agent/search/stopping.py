@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -14,7 +15,7 @@ from typing import Self
 from autoresearch.campaign_files import status_of
 from autoresearch.errors import SettingsError
 from autoresearch.layout import PAUSE_FILE
-from autoresearch.words import counted
+from autoresearch.words import counted, duration_text
 from trajectory.rows import BaselineRow, IterationRow, Row
 from trajectory.spending import BusyTime
 
@@ -39,6 +40,9 @@ class StopRequest:
     def __init__(self) -> None:
         self._count = 0
         self._deferred = 0
+        self.left_s: Callable[[], float | None] | None = None
+        """Returns the expected seconds until the running trials end, None if unknown; set by the
+        runner of the trials."""
 
     def ask(self) -> None:
         """Ask for the end, once more.
@@ -48,6 +52,19 @@ class StopRequest:
         self._count += 1
         if not self._deferred:
             raise Interrupted("stopped as asked")
+        if self._count <= 2:
+            self._answer()
+
+    def _answer(self) -> None:
+        """Tell the user at once what the signal does. This writes to the descriptor itself, since a
+        signal may interrupt a write to the stream."""
+        text = "stopping now; the running trials are lost"
+        if self._count == 1:
+            left_s = self.left_s() if self.left_s is not None else None
+            about = "" if left_s is None else f", about {duration_text(left_s)}"
+            text = f"stopping after what runs now{about}; press Ctrl-C again to stop at once"
+        with suppress(OSError):
+            os.write(2, f"\n{text}\n".encode())
 
     @property
     def asked(self) -> bool:

@@ -110,6 +110,16 @@ class Trial:
         return False
 
 
+def left_s(spec: TrialSpec, point: CurvePoint) -> float | None:
+    """Return the expected seconds that a trial trains after a point of its curve; None if its
+    budget does not tell."""
+    if spec.steps is not None and point.step:
+        return max(0.0, point.elapsed_s / point.step * (spec.steps - point.step))
+    if spec.budget.unit == "seconds":
+        return max(0.0, spec.budget.amount - point.elapsed_s)
+    return None
+
+
 @dataclass(slots=True)
 class OrphanedTrials:
     """Trials with a directory that no row names.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from agent.search.race import Wanted
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trial import StartHook, Trial, TrialWatcher, read_orphaned_trials
+from agent.search.trial import StartHook, Trial, TrialWatcher, left_s, read_orphaned_trials
 from autoresearch.campaign_files import has_folder, make_folder, names
 from autoresearch.files import writing_to
 from autoresearch.layout import ORDERS_DIR, TRIALS_DIR, is_trial_id, nth_trial_id, trial_number
@@ -64,6 +64,9 @@ class TrialRunner:
         self.stop = stop
         self._watcher = watcher
         self._hooks = hooks
+        self._running: dict[str, tuple[TrialSpec, CurvePoint]] = {}
+        """Spec and latest point of each trial that runs."""
+        stop.left_s = self.left_s
         self._curves: dict[str, list[CurvePoint]] = {}
         """Curves of references, which every race asks for again."""
         self.wake = threading.Event()
@@ -277,8 +280,20 @@ class TrialRunner:
         if place is not None and place != trial.place:
             self._watcher.trial_placed(trial.spec.trial_id, place)
         trial.place = place
+        trial_id, latest = trial.spec.trial_id, None
         for point in trial.job.points():
-            self._watcher.trial_point(trial.spec.trial_id, point)
+            latest = point
+            self._watcher.trial_point(trial_id, point)
+        if trial.job.done():
+            self._running.pop(trial_id, None)
+        elif latest is not None:
+            self._running[trial_id] = trial.spec, latest
+
+    def left_s(self) -> float | None:
+        """Return the expected seconds until the last running trial ends, by their paces; None if
+        unknown."""
+        known = [left_s(spec, point) for spec, point in self._running.values()]
+        return max((one for one in known if one is not None), default=None)
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Return a trial's learning curve; empty if it left no readable one."""

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoresearch.program import copyable
 from autoresearch.safe_text import plain
 
 
@@ -29,8 +30,9 @@ def print_lines(console: Console, lines: Iterable[RenderableType], style: str = 
 
 
 def _safe(text: str) -> str:
-    """Return a text of as many characters without those that a terminal would obey."""
-    return "\n".join(map(plain, text.split("\n")))
+    """Return a text without characters that a terminal would obey, its commands as this program was
+    started."""
+    return "\n".join(map(plain, copyable(text).split("\n")))
 
 
 def answer(

@@ -13,7 +13,7 @@ from rich.text import Text
 from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from agent.search.stopping import Goal
-from agent.search.trial import Watcher
+from agent.search.trial import Watcher, left_s
 from agent.workbench.console import say
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
@@ -49,18 +49,13 @@ class ShownTrial:
         head = f"{name} · seed {self.spec.seed}"
         if point is None:
             return f"{head}: starting"
-        steps, budget = self.spec.steps, self.spec.budget
+        steps = self.spec.steps
         of = "" if steps is None else f" of {steps}"
         text = f"{head}: step {point.step}{of} · loss {point.loss:.3f}"
         if point.tokens is not None and point.elapsed_s > 0:
             text += f" · {point.tokens / point.elapsed_s:,.0f} tokens/s"
-        if steps is not None and point.step:
-            left_s = point.elapsed_s / point.step * (steps - point.step)
-        elif budget.unit == "seconds":
-            left_s = budget.amount - point.elapsed_s
-        else:
-            return text
-        return f"{text} · {duration_text(max(0.0, left_s))} left"
+        seconds = left_s(self.spec, point)
+        return text if seconds is None else f"{text} · {duration_text(seconds)} left"
 
 
 class Display(Watcher):

@@ -8,16 +8,19 @@ from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.first_row import new_settings
 from agent.search.stopping import DEFAULT_ITERATIONS, Goal, StopRequest, Work
+from agent.search.trial import left_s
 from autoresearch.errors import MachineryError, SettingsError
 from tests.support import faulty_trainer
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
+from tests.support.curves import points
 from tests.support.nights import WORLD, Onlooker
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from tests.support.simulated.night import put_together
+from tests.support.trials import trial_spec
 from trainer.executors.base import Job
 from trainer.executors.local import LocalExecutor
-from trainer.spec import TrialSpec
+from trainer.spec import Budget, TrialSpec
 from trajectory.rows import Row
 
 
@@ -88,3 +91,28 @@ def test_the_campaign_stops_at_the_first_trial(fault: str, tmp_path: Path) -> No
             loop.run(Goal(iterations=2))
         assert [row.kind for row in campaign.journal.rows()] == ["campaign"]
         assert [one.name for one in (directory / "trials").glob("t*")] == ["t000001"]
+
+
+def test_a_signal_is_answered_at_once_with_the_time_left(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stop = StopRequest()
+    stop.left_s = lambda: 28.0
+    with stop.deferred():
+        stop.ask()
+        first = capfd.readouterr().err
+        stop.ask()
+        second = capfd.readouterr().err
+        stop.ask()
+    assert "about 28 s" in first
+    assert second.strip()
+    assert not capfd.readouterr().err, "two answers are enough"
+    assert stop.at_once()
+
+
+def test_the_time_left_is_by_the_pace_or_by_the_budget() -> None:
+    spec, point = trial_spec(budget=Budget(amount=60)), points([3.0] * 20)[-1]
+    ahead = point.model_copy(update={"step": 20, "elapsed_s": 10.0})
+    assert left_s(spec, ahead) == pytest.approx(20.0)
+    timed = trial_spec(budget=Budget(unit="seconds", amount=30))
+    assert left_s(timed, ahead) == pytest.approx(20.0)

@@ -1,0 +1,34 @@
+"""Name the program as it was started, so that a printed command can be copied."""
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+NAME = "autoresearch"
+COMMANDS = frozenset(
+    "loop status top confirm report serve menu propose calibrate diff sql mcp doctor data envelope"
+    " compare stress attribute ladder handoff verify cost import export reindex check".split()
+)
+_HINT = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(sorted(COMMANDS))})\b)(?<!-m {NAME} )")
+
+
+def started_as() -> str:
+    """Return the words that start this program in the same shell: its name if that is on PATH."""
+    if shutil.which(NAME) is not None:
+        return NAME
+    program = Path(sys.argv[0])
+    if program.name == NAME and program.is_file():
+        return shlex.quote(str(program))
+    if program.name == "__main__.py" and program.parent.name == NAME:
+        return f"{shlex.quote(sys.executable)} -m {NAME}"
+    return NAME
+
+
+def copyable(text: str) -> str:
+    """Return text in which each command of this program begins as the program was started."""
+    if NAME not in text:
+        return text
+    words = started_as()
+    return text if words == NAME else _HINT.sub(lambda _: f"{words} ", text)
