@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.menu.files import load_menu
+from agent.search.first_row import read_campaign_row
 from autoresearch.campaign_files import has_file, status_of
-from autoresearch.errors import CampaignError
+from autoresearch.errors import AutoresearchError, CampaignError, MenuError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
+from autoresearch.program import copyable
 from autoresearch.safe_text import plain
 
 if TYPE_CHECKING:
     from trajectory.formats.importing import ImportedCampaign
 
 DEFAULT_MENU = "cpu-tiny"
+_UNUSUAL = re.compile(r"[^\w.-]+")
+"""Characters of a menu's name that its folder does not have."""
 
 CampaignOption = Annotated[
     Path | None,
@@ -31,8 +38,21 @@ TrustOption = Annotated[
 
 
 def default_campaign(menu: str | None) -> Path:
-    """Return ``runs/NAME`` in the current directory."""
-    return Path("runs") / Path(menu or DEFAULT_MENU).stem
+    """Return ``runs/NAME`` in the current directory, by the menu's name.
+
+    A campaign of this menu in a folder with the name of the menu's file, as earlier versions chose
+    it, is found there. So is that of a menu that can no longer be read.
+    """
+    former = Path("runs") / Path(menu or DEFAULT_MENU).stem
+    try:
+        name = load_menu(menu or DEFAULT_MENU).name
+    except MenuError:
+        return former
+    with suppress(AutoresearchError):
+        row = read_campaign_row(former) if has_file(former, JOURNAL_FILE) else None
+        if row is not None and row.menu_name == name:
+            return former
+    return Path("runs") / (_UNUSUAL.sub("-", name).strip("-.") or former.name)
 
 
 def latest_campaign() -> Path:
@@ -42,7 +62,7 @@ def latest_campaign() -> Path:
         for name in (JOURNAL_FILE, IMPORTED_FILE):
             if (status := status_of(directory, name)) is not None:
                 written.append((status.st_mtime, directory))
-    return max(written, default=(0.0, default_campaign(None)))[1]
+    return max(written, default=(0.0, Path("runs") / DEFAULT_MENU))[1]
 
 
 def say_if_new(directory: Path) -> None:
@@ -50,8 +70,10 @@ def say_if_new(directory: Path) -> None:
     latest = latest_campaign()  # no loop resumes one that was imported, which has no journal
     if has_file(latest, JOURNAL_FILE) and not has_file(directory, JOURNAL_FILE):
         typer.echo(
-            f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
-            f" autoresearch loop --campaign {plain(str(latest))}",
+            copyable(
+                f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
+                f" autoresearch loop --campaign {plain(str(latest))}"
+            ),
             err=True,
         )
 

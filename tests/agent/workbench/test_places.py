@@ -7,6 +7,8 @@ import autoresearch
 from agent.workbench.places import default_campaign, existing_campaign, say_if_new
 from autoresearch.errors import CampaignError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
+from tests.support.places import ROOT
+from tests.support.rows import campaign_row, write_journal
 
 
 def test_a_directory_without_a_campaign_is_refused(tmp_path: Path) -> None:
@@ -41,3 +43,25 @@ def test_a_loop_that_would_start_another_campaign_names_the_latest(
     assert not capsys.readouterr().err
     say_if_new(default_campaign(None))
     assert "--campaign runs/spark-354m" in capsys.readouterr().err
+
+
+def test_a_campaign_s_folder_has_the_menu_s_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
+    for folder, name in (("a", "first"), ("b", "second one/../x")):
+        (tmp_path / folder).mkdir()
+        text = shipped.replace('name = "cpu-tiny"', f'name = "{name}"')
+        (tmp_path / folder / "menu.toml").write_text(text)
+    assert default_campaign("a/menu.toml") == Path("runs/first")
+    assert default_campaign("b/menu.toml") == Path("runs/second-one-..-x")
+    assert default_campaign("missing.toml") == Path("runs/missing")
+    assert default_campaign(None) == Path("runs/cpu-tiny")
+
+    earlier = tmp_path / "runs" / "menu"  # where an earlier version began it
+    earlier.mkdir(parents=True)
+    row = campaign_row().model_copy(update={"menu_name": "first"})
+    write_journal(earlier / JOURNAL_FILE, [row])
+    assert default_campaign("a/menu.toml") == Path("runs/menu")
+    assert default_campaign("b/menu.toml") == Path("runs/second-one-..-x")
