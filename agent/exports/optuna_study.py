@@ -23,7 +23,7 @@ from autoresearch.layout import JOURNAL_FILE
 from trainer.spec import Direction
 from trajectory.evidence import Evidence
 from trajectory.formats.tracked import seconds_of
-from trajectory.history.tables import hidden
+from trajectory.history.tables import hidden, sqlite_url
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow
 
@@ -46,7 +46,7 @@ def export_optuna(directory: Path, where: str) -> Exported:
     trials, attributes = _trials(directory)
     scale, name = campaign_row(directory).measured_in, study_name(directory)
     with whole_database(where) as place, _usable(place):
-        url = place if "://" in place else f"sqlite:///{Path(place).absolute()}"
+        url = place if "://" in place else sqlite_url(place)
         direction = _DIRECTIONS[scale.direction]
         study = optuna.create_study(storage=url, study_name=name, direction=direction)
         with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, numbers_of
 from autoresearch.errors import SettingsError
 from autoresearch.files import read_given
 from autoresearch.layout import trial_number
-from trajectory.formats.mlflow_runs import mlflow_client, translated
+from trajectory.formats.mlflow_runs import mlflow_client, run_status, translated
 from trajectory.rows import TrialRecord
 
 POINTS = 50
@@ -87,7 +87,7 @@ class MlflowLogger:
             self._send(place)
         if isinstance(event, TrialRecord):
             self._client.set_tag(place, "status", event.result.status)
-            self._client.set_terminated(place, _mlflow_status(event))
+            self._client.set_terminated(place, run_status(event))
             del self._runs[event.trial_id]
 
     def close(self) -> None:
@@ -223,10 +223,3 @@ def _refuse_redirection(here: Path) -> None:
                 f"{path} sets {', '.join(more)[:100]}, which may send your key elsewhere; put that "
                 "into WANDB_ variables or into ~/.config/wandb/settings, and remove it there"
             )
-
-
-def _mlflow_status(trial: TrialRecord) -> str:
-    """Return MLflow's status of a trial that ended; a pruned one did not fail."""
-    if trial.objective is not None:
-        return "FINISHED"
-    return "KILLED" if trial.result.status == "pruned" else "FAILED"

@@ -249,10 +249,15 @@ def check_tracker_secrets(tracker: str) -> None:
             raise SettingsError(f"the variable {name} {error}") from None
 
 
+def _absolute(folder: Path | None) -> Path | None:
+    """Return a folder of the XDG specification, which says to ignore an empty or relative one."""
+    return folder if folder is not None and folder.is_absolute() else None
+
+
 def state_dir() -> Path:
     """Return the directory in which this user's decisions are kept."""
     home = os.path.expanduser("~/.local/state")  # noqa: PTH111 (a user may have no home)
-    return (SystemEnvironment().xdg_state_home or Path(home)) / "autoresearch"
+    return (_absolute(SystemEnvironment().xdg_state_home) or Path(home)) / "autoresearch"
 
 
 def data_dir() -> Path:
@@ -263,7 +268,7 @@ def data_dir() -> Path:
     try:
         chosen = read_environment().data_dir
         if chosen is None:
-            cache = SystemEnvironment().xdg_cache_home or Path.home() / ".cache"
+            cache = _absolute(SystemEnvironment().xdg_cache_home) or Path.home() / ".cache"
             chosen = cache / "autoresearch"
         return chosen.expanduser().absolute()
     except RuntimeError as error:  # a container's user may have no entry in the password file

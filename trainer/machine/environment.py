@@ -122,7 +122,8 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "autoresearch"
+    is_usable = cache is not None and Path(cache).is_absolute()  # as the XDG specification says
+    return (Path(cache) if cache and is_usable else Path.home() / ".cache") / "autoresearch"
 
 
 def become(environ: Mapping[str, str]) -> None:

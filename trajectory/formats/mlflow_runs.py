@@ -16,7 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from autoresearch.errors import FormatError
 from trainer.spec import CurvePoint
 from trajectory.formats.tracked import Tracked, curve_metrics
-from trajectory.history.tables import hidden
+from trajectory.history.tables import hidden, sqlite_url
+from trajectory.rows import TrialRecord
 
 BATCH = 900
 PARAM_BATCH = 100
@@ -39,7 +40,7 @@ Curves = Callable[[str], Sequence[CurvePoint]]
 
 def tracking_uri(where: str) -> str:
     """Return an MLflow URI: the given one, or that of a SQLite file at a path."""
-    return where if "://" in where else f"sqlite:///{Path(where).absolute()}"
+    return where if "://" in where else sqlite_url(where)
 
 
 def mlflow_client(where: str) -> Any:
@@ -75,7 +76,25 @@ def mlflow_client(where: str) -> Any:
             requests.get(f"{uri.rstrip('/')}/health", timeout=KNOCK_S)  # any status will do
         elif uri.partition("://")[0].partition("+")[0] in DATABASES:
             sa.create_engine(uri, poolclass=sa.NullPool).connect().close()
-        return MlflowClient(tracking_uri=uri)
+        with _without_folder_of(uri):
+            return MlflowClient(tracking_uri=uri)
+
+
+@contextmanager
+def _without_folder_of(uri: str) -> Iterator[None]:
+    """Remove the folders that MLflow makes for a SQLite file whose path is escaped in its URL: it
+    takes the URL's text for the path."""
+    text = Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent
+    is_escaped = (
+        uri.startswith("sqlite:///") and text != Path(sa.make_url(uri).database or "").parent
+    )
+    made = [one for one in (text, *text.parents) if not one.exists()] if is_escaped else []
+    try:
+        yield
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 @contextmanager
@@ -97,6 +116,13 @@ def translated(where: str) -> Iterator[None]:
             "runs and answers there or that there is space, or give another file's path or the URI "
             "of a tracking server"
         ) from error
+
+
+def run_status(trial: TrialRecord) -> str:
+    """Return MLflow's status of a trial that ended; a pruned one did not fail."""
+    if trial.objective is not None:
+        return "FINISHED"
+    return "KILLED" if trial.result.status == "pruned" else "FAILED"
 
 
 def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves: Curves) -> int:
@@ -129,7 +155,7 @@ def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves:
                     metrics=metrics[number * BATCH : (number + 1) * BATCH],
                     params=params[number * PARAM_BATCH : (number + 1) * PARAM_BATCH],
                 )
-            status = "FAILED" if trial.objective is None else "FINISHED"
+            status = run_status(trial)
             client.set_terminated(run_id, status, ended_ms)
             written += 1
         return written

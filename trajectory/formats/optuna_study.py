@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Source, Wanted
 from trajectory.formats.tracker_stores import MAGIC, WRONG, Recorded, chosen, finite, foreign_file
+from trajectory.history.tables import sqlite_url
 
 MEASURE = "value"
 
@@ -26,7 +27,7 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
         try:
             storage: optuna.storages.BaseStorage
             if source.data.startswith(MAGIC):
-                url = f"sqlite:///{copy}"
+                url = sqlite_url(copy)
                 storage = optuna.storages.RDBStorage(url, skip_table_creation=True)
             else:
                 storage = optuna.storages.JournalStorage(JournalFileBackend(str(copy)))

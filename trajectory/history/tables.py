@@ -135,8 +135,14 @@ def sqlite_path(where: str | Path) -> Path | None:
     """Return the file of a path or a ``sqlite:///`` URL; None for another database."""
     text = str(where)
     if text.startswith("sqlite:///"):
-        return Path(text.removeprefix("sqlite:///"))
+        return Path(sa.make_url(text).database or "")
     return None if "://" in text else Path(where)
+
+
+def sqlite_url(path: str | Path) -> str:
+    """Return the URL of a SQLite file, whatever characters its path has."""
+    url = sa.URL.create("sqlite", database=str(Path(path).absolute()))
+    return url.render_as_string(hide_password=False)
 
 
 def hidden(where: str | Path) -> str:

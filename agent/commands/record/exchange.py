@@ -24,6 +24,7 @@ from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
 from trajectory.formats.importing import import_campaign
 from trajectory.formats.source import Wanted
+from trajectory.history.tables import sqlite_url
 from trajectory.journal import read_rows
 
 SHOWN_SKIPPED = 20
@@ -149,6 +150,6 @@ def export(
     exported: Exported = write(directory, where)
     lines = [f"{exported.count} {exported.of} written to {exported.where}", *exported.notes]
     if viewer is not None:
-        address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
+        address = exported.where if "://" in exported.where else sqlite_url(exported.where)
         lines.append(f"look with {viewer} {shlex.quote(address)}")
     answer(asdict(exported), lines, as_json=as_json)

@@ -12,18 +12,22 @@ from agent.menu.files import load_menu
 from agent.proposers.llm.completions import Conversations, Message, messages_sha256
 from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import JOURNAL_FILE
+from tests.support.configs import config
 from tests.support.memories import MENU, memory_of, raw
 from tests.support.rows import (
     at,
     baseline_row,
     campaign_row,
+    failed,
     iteration_row,
     ok,
     trial,
     write_journal,
 )
-from trainer.spec import CurvePoint
+from trainer.spec import CurvePoint, TrialFailed
 from trajectory.evidence import Evidence
+from trajectory.formats.mlflow_runs import run_status
+from trajectory.history.tables import sqlite_path, sqlite_url
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.rows import Decision, Row, TrialRecord
@@ -225,3 +229,21 @@ def test_a_file_is_never_replaced_and_only_written_whole(subject: Path, tmp_path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged"]
     assert export_csv(subject, str(out)).count > 30
     assert at(0)[:4] in out.read_text()
+
+
+@pytest.mark.parametrize("folder", ["feature%2Fmain", "qu?ery", "a{lr}b", "a#b c:d@e"])
+def test_a_path_with_any_characters_has_its_database_inside(folder: str, tmp_path: Path) -> None:
+    directory = own(tmp_path / folder / "c", rows_of(2))
+    export_optuna(directory, str(directory / "study.sqlite"))
+    export_mlflow(directory, str(directory / "mlflow.sqlite"))
+    assert {path.name for path in tmp_path.iterdir()} == {folder}
+    for name in ("study.sqlite", "mlflow.sqlite"):
+        path = directory / name
+        assert path.stat().st_size > 0
+        assert sqlite_path(sqlite_url(path)) == path
+
+
+def test_a_pruned_trial_did_not_fail_in_mlflow() -> None:
+    pruned = TrialFailed(status="pruned", message="far behind", steps=20)
+    ended = [trial(1, config(), 0, one) for one in (ok(3.0), pruned, failed())]
+    assert list(map(run_status, ended)) == ["FINISHED", "KILLED", "FAILED"]

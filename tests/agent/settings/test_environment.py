@@ -1,9 +1,16 @@
 import os
+from pathlib import Path
 
 import pytest
 
-from agent.settings.environment import check_tracker_secrets, read_environment
+from agent.settings.environment import (
+    check_tracker_secrets,
+    data_dir,
+    read_environment,
+    state_dir,
+)
 from autoresearch.errors import SettingsError
+from trainer.machine.environment import cache_folder
 
 SECRETS = ["AUTORESEARCH_LLM_API_KEY", "AUTORESEARCH_SERVE_TOKEN"]
 
@@ -35,3 +42,17 @@ def test_a_secret_no_header_takes_is_hidden(monkeypatch: pytest.MonkeyPatch, val
     with pytest.raises(SettingsError, match="MLFLOW_TRACKING_TOKEN") as caught:
         check_tracker_secrets("mlflow")
     assert "0123" not in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["", "relative/folder"])
+def test_an_empty_or_relative_xdg_folder_is_ignored(
+    folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AUTORESEARCH_DATA_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", folder)
+    monkeypatch.setenv("XDG_STATE_HOME", folder)
+    assert data_dir() == cache_folder() == tmp_path / ".cache" / "autoresearch"
+    assert state_dir() == tmp_path / ".local" / "state" / "autoresearch"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_dir() == cache_folder() == tmp_path / "cache" / "autoresearch"
