@@ -67,6 +67,7 @@ class GitBranch:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", campaign.directory.resolve().name).strip("-")
         self.branch = f"autoresearch/{name or 'campaign'}-{row.id[:8]}"
         self._ref = f"refs/heads/{self.branch}"
+        self._refuse_name_in_the_way()
         self._prefix = self._git("rev-parse", "--show-prefix").strip()
         self._git("rev-parse", "--verify", "HEAD^{commit}")
         if f"branch {self._ref}\n" in self._git("worktree", "list", "--porcelain") + "\n":
@@ -85,6 +86,20 @@ class GitBranch:
                 else ""
             )
         )
+
+    def _refuse_name_in_the_way(self) -> None:
+        """
+        :raises CampaignError: if a branch or tag named ``autoresearch`` exists: git keeps each name
+            as a file or as a folder, not as both.
+        """
+        first = self.branch.partition("/")[0]
+        taken = {f"refs/heads/{first}": "branch", f"refs/tags/{first}": "tag"}
+        for ref in self._git("for-each-ref", "--format=%(refname)", *taken).split():
+            if ref in taken:
+                raise CampaignError(
+                    f"the {taken[ref]} {first} exists, so git cannot make {self.branch}; rename "
+                    f"it, or leave out --git"
+                )
 
     def log(self, event: RunEvent) -> None:
         """Commit a kept iteration; see :class:`~agent.loggers.base.RunLogger`."""
@@ -195,14 +210,25 @@ class GitBranch:
         except (OSError, subprocess.SubprocessError) as error:
             said = getattr(error, "stderr", None) or str(error).encode()
             clauses = said.decode("utf-8", "replace").strip().splitlines()
-            # The last line of a failed fast-import names its report instead of the cause.
-            causes = [one for one in clauses if not one.startswith("fast-import:")]
-            why = plain((causes or clauses)[-1])[:200]
+            why, advice = _cause(clauses), "make it a git repository with a commit"
+            if "dubious ownership" in why:
+                advice = f"if you trust its owner, run: {plain(clauses[-1].strip())[:300]}"
             raise CampaignError(
-                f"git cannot record keeps for {self._directory} ({why}); make it a git repository "
-                "with a commit, or leave out --git"
+                f"git cannot record keeps for {self._directory} ({plain(why)[:200]}); {advice}, or "
+                "leave out --git"
             ) from error
         return done.stdout.decode("utf-8", "replace")
+
+
+def _cause(clauses: list[str]) -> str:
+    """Return the line of git's message that names the cause.
+
+    Advice follows the line that begins with ``fatal:``, and the last line of a failed fast-import
+    names its report.
+    """
+    fatal = [one for one in clauses if one.startswith("fatal:")]
+    causes = [one for one in clauses if not one.startswith("fast-import:")]
+    return (fatal or causes or clauses)[-1]
 
 
 def _data(text: str) -> str:

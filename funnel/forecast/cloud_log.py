@@ -2,12 +2,15 @@
 
 :mod:`funnel.forecast.cloud_rows` splits a file into rows. A row without a loss, such as one of an
 evaluation, is skipped. A row whose loss or step is not a number is an error. If a run was resumed
-from a checkpoint, its steps go back; repeated steps count with their latest loss.
+from a checkpoint, its steps go back; repeated steps count with their latest loss. If every process
+of a run writes its own loss into the same log, the loss of a step is their mean.
 """
 
 import csv
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +19,7 @@ from autoresearch.files import read_given
 from funnel.forecast.cloud_rows import (
     BPB_NAMES,
     LOSS_NAMES,
+    RANK_NAMES,
     STEP_NAMES,
     TOKEN_NAMES,
     Row,
@@ -26,6 +30,8 @@ from funnel.forecast.cloud_rows import (
 Unit = Literal["nats_per_token", "bits_per_byte"]
 
 _SHOWN = 5
+FEWEST_STEPS = 3
+"""Fewest steps by which processes that a log does not name are recognized."""
 MOST_BYTES = 256 << 20
 """Size limit of a log in bytes: a few million lines."""
 
@@ -47,6 +53,19 @@ class CloudLog:
     unit: Unit
     repeated: int
     """Number of points dropped because the run was resumed from an earlier step."""
+    ranks: int = 1
+    """Number of processes that wrote into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    """A point as it stands in the log."""
+
+    line: int
+    rank: str
+    """The process that wrote it; empty if the log does not name it."""
+    epoch: float
+    point: CloudPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +108,11 @@ class _Reader:
     def __init__(self, path: Path, count: TokenCount) -> None:
         self._path = path
         self._count = count
-        self._points: list[CloudPoint] = []
+        self._logged: list[_Logged] = []
         self._unit: Unit | None = None
         self._bad: list[int] = []
         self._columns: set[str] = set()
-        self._repeated = 0
         self._unplaced = 0
-        self._epoch = -1.0
 
     def read(self, rows: Iterable[Row]) -> None:
         for number, values in rows:
@@ -108,23 +125,43 @@ class _Reader:
             except (ValueError, OverflowError):
                 self._bad.append(number)
                 continue
-            if point is None:
-                continue
-            epoch, points = _epoch(values), self._points
-            if points and points[-1].tokens >= point.tokens and epoch > self._epoch >= 0:
+            if point is not None:
+                rank = " ".join(str(values[name]) for name in RANK_NAMES if values.get(name))
+                self._logged.append(_Logged(number, rank, _epoch(values), point))
+
+    def log(self) -> CloudLog:
+        """Return the run's losses.
+
+        :raises HandoffError: if there are none, or some lines are invalid.
+        """
+        by_rank = _by_rank(self._logged)
+        found = [self._run(logged) for logged in by_rank]
+        points = _mean_of([points for points, _ in found])
+        self._check(points)
+        assert self._unit is not None
+        return CloudLog(tuple(points), self._unit, max(again for _, again in found), len(by_rank))
+
+    def _run(self, logged: Iterable[_Logged]) -> tuple[list[CloudPoint], int]:
+        """Return one process's points in order of tokens, and how many a restart repeated."""
+        points: list[CloudPoint] = []
+        repeated, before = 0, -1.0
+        for one in logged:
+            point = one.point
+            if points and points[-1].tokens >= point.tokens and one.epoch > before >= 0:
                 raise HandoffError(
-                    f"line {number} of {self._path} is of a later epoch and an earlier step: its "
+                    f"line {one.line} of {self._path} is of a later epoch and an earlier step: its "
                     "steps begin anew with each epoch; give a log whose steps go on, or that has "
                     "tokens"
                 )
-            self._epoch = epoch
+            before = one.epoch
             while points and points[-1].tokens >= point.tokens:
                 points.pop()
-                self._repeated += 1
+                repeated += 1
             if point.tokens > 0:
                 points.append(point)
+        return points, repeated
 
-    def log(self) -> CloudLog:
+    def _check(self, points: Sequence[CloudPoint]) -> None:
         if self._bad:
             shown = ", ".join(map(str, self._bad[:_SHOWN]))
             more = f" and {len(self._bad) - _SHOWN} more" if len(self._bad) > _SHOWN else ""
@@ -132,20 +169,19 @@ class _Reader:
                 f"{self._path} has {len(self._bad)} line{'s' * (len(self._bad) != 1)} that cannot "
                 f"be read as a step or tokens and a loss ({shown}{more}); fix or remove them"
             )
-        if self._unplaced and not self._points:
+        if self._unplaced and not points:
             raise HandoffError(
                 f"{self._path} has losses ({self._unplaced:,}) and no steps; give a log that has "
                 "steps (trainer_state.json, say), or the steps from one loss to the next "
                 "(logging_steps) with --log-every"
             )
-        if self._unit is None or not self._points:
+        if self._unit is None or not points:
             columns = ", ".join(sorted(self._columns))[:200] or "none"
             raise HandoffError(
                 f"{self._path} has no losses (columns: {columns}); it needs {STEP_NAMES[0]} or "
                 f"{TOKEN_NAMES[0]}, and {LOSS_NAMES[0]} in nats a token or {BPB_NAMES[0]}; the "
                 "losses of evaluations do not count"
             )
-        return CloudLog(tuple(self._points), self._unit, self._repeated)
 
     def _point(self, values: Mapping[str, object]) -> CloudPoint | None:
         for names, unit in ((BPB_NAMES, "bits_per_byte"), (LOSS_NAMES, "nats_per_token")):
@@ -168,6 +204,45 @@ class _Reader:
             tokens = step * self._count.per_step
         self._unit = "bits_per_byte" if unit == "bits_per_byte" else "nats_per_token"
         return CloudPoint(step, tokens, loss)
+
+
+def _by_rank(logged: Sequence[_Logged]) -> list[list[_Logged]]:
+    """Return the points of each process that wrote into a log.
+
+    Processes are told apart by their names, if some step has points of several. If a log does not
+    name them, at least half of its points have the step of the point before: the n-th point of a
+    step is then taken for the n-th process.
+    """
+    named: dict[str, list[_Logged]] = defaultdict(list)
+    writers: dict[int, set[str]] = defaultdict(set)
+    for one in logged:
+        named[one.rank].append(one)
+        writers[one.point.tokens].add(one.rank)
+    if any(len(names) > 1 for names in writers.values()):
+        return list(named.values())
+    same = sum(one.point.tokens == two.point.tokens for one, two in pairwise(logged))
+    if 2 * same < len(logged) or len(writers) < FEWEST_STEPS:
+        return [list(logged)]
+    seen: Counter[int] = Counter()
+    unnamed: dict[int, list[_Logged]] = defaultdict(list)
+    for one in logged:
+        unnamed[seen[one.point.tokens]].append(one)
+        seen[one.point.tokens] += 1
+    return list(unnamed.values())
+
+
+def _mean_of(runs: Sequence[Sequence[CloudPoint]]) -> list[CloudPoint]:
+    """Return the mean loss over processes at each step."""
+    if len(runs) == 1:
+        return list(runs[0])
+    at: dict[int, list[CloudPoint]] = defaultdict(list)
+    for points in runs:
+        for point in points:
+            at[point.tokens].append(point)
+    return [
+        replace(points[0], loss=sum(one.loss for one in points) / len(points))
+        for _, points in sorted(at.items())
+    ]
 
 
 def _epoch(values: Mapping[str, object]) -> float:

@@ -51,6 +51,9 @@ _LOSS = re.compile(
 _HELD_OUT = re.compile(r"\b(?:val|valid(?:ation|ate)?|eval(?:uation)?)\b", re.IGNORECASE)
 _SAMPLES = re.compile(rf"\bconsumed[\s_]samples{_FIGURE}")
 _EPOCH = re.compile(r"\bepoch[ :=\[]+(\d+)", re.IGNORECASE)
+RANK_NAMES = ("rank", "global_rank", "local_rank", "node_rank", "process", "process_index")
+_RANK = re.compile(r"\brank[ =:_]?\s?(\d+)\b|\[(?:default|rank)(\d+)\]", re.IGNORECASE)
+"""The process that printed a line: ``rank=3``, and torchrun's ``[rank3]:`` and ``[default3]:``."""
 _WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:|\[step=\d+/")
 """Beginnings of records that span several lines: OLMo's, and those of Megatron-LM and NeMo, which
 consoles wrap."""
@@ -139,12 +142,13 @@ def _printed_rows(lines: Sequence[str]) -> list[Row]:
         is_bare = loss[0][:4].lower() == "loss"
         if is_bare and _HELD_OUT.search(line[: loss.start()]):
             continue
-        samples, epoch = _SAMPLES.search(joined), _EPOCH.search(line)
+        samples, epoch, rank = _SAMPLES.search(joined), _EPOCH.search(line), _RANK.search(line)
         values = {
             "step": re.sub(r"\s", "", step[step.lastindex or 0]),
             "consumed_samples": samples[1] if samples else None,
             "loss": re.sub(r"\s", "", loss[1]),
             "epoch": epoch[1] if epoch else None,
+            "rank": next(filter(None, rank.groups())) if rank else None,
         }
         is_average = not is_bare and _HELD_OUT.search(line) is not None
         (averages if is_average else rows).append((number, values))

@@ -25,17 +25,18 @@ from funnel.target.shape import size_text
 
 FEWEST_WINDOWS = LASTING + SPIKE
 
-Side: TypeAlias = Literal["above", "below", "rising", "stopped", "not finite"]
-_SIDES: dict[Kind, tuple[Side, Side]] = {
-    "level": ("above", "below"),
-    "drift": ("above", "below"),
-    "stop": ("stopped", "stopped"),
-    "rise": ("rising", "rising"),
-}
-"""Side of an alarm's departure while the loss is above the middle, and below it."""
+Side: TypeAlias = Literal["above", "below", "slower", "rising", "stopped", "not finite"]
+_OF_LEVEL: frozenset[Kind] = frozenset({"level", "drift"})
+"""Kinds of alarm that say where the loss lies. The others say how it moves, against the forecast;
+its own movement decides in which words (:func:`_movement`)."""
+_OF_MEDIAN = 1.4826
+"""Standard deviation over the median absolute deviation, of a normal distribution."""
+_SURE = 3.0
+"""Standard errors by which a loss must have moved to be called falling or rising."""
 _LIKE: dict[Side, str] = {
     "above": "is higher than a sound run's",
     "below": "is lower than a sound run's",
+    "slower": "falls more slowly than a sound run's",
     "rising": "has risen",
     "stopped": "has stopped falling",
 }
@@ -94,6 +95,8 @@ class Verification(Frozen):
     not_finite: NonNegativeInt
     repeated: NonNegativeInt
     """Number of losses dropped because the run was resumed from an earlier step."""
+    ranks: PositiveInt = 1
+    """Number of processes that wrote into the log; their mean loss is compared."""
     bytes_per_token: float | None
     """Bytes per token used to convert nats into bits per byte; None if the log is in bits per byte.
     """
@@ -144,6 +147,7 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
         after=sum(point.tokens > last for point in log.points),
         not_finite=sum(not math.isfinite(point.loss) for point in log.points),
         repeated=log.repeated,
+        ranks=log.ranks,
         bytes_per_token=used_bytes,
         caught=caught,
         windows=windows,
@@ -223,13 +227,34 @@ def _alarm(watch: Watch, levels_W: Array, windows: Sequence[Window]) -> Departur
         return None
     since = windows[alarm.since]
     level_W = levels_W[alarm.since : alarm.analysis + 1]
+    side: Side = "below" if levels_W[alarm.analysis] < 0 else "above"
+    if alarm.kind not in _OF_LEVEL:
+        loss_W = np.log([window.bpb for window in windows[alarm.since : alarm.analysis + 1]])
+        side = _movement(loss_W)
     return Departure(
-        side=_SIDES[alarm.kind][int(levels_W[alarm.analysis] < 0)],
+        side=side,
         step=since.step,
         tokens=since.tokens,
         worst=float(np.expm1(level_W[np.argmax(np.abs(level_W))])),
         seen_at_step=windows[alarm.analysis].step,
     )
+
+
+def _movement(loss_W: Array) -> Side:
+    """Return how a loss moves in the second half of its windows, since the first ones may precede a
+    fault: by the difference between their last and first thirds, against its standard error from
+    successive windows.
+
+    :param loss_W: log losses.
+    """
+    loss_W = loss_W[len(loss_W) // 2 :] if len(loss_W) >= 2 * LASTING else loss_W
+    third = max(1, len(loss_W) // 3)
+    change = float(loss_W[-third:].mean() - loss_W[:third].mean())
+    noise = float(np.median(np.abs(np.diff(loss_W)))) if len(loss_W) > 1 else 0.0
+    stderr = _OF_MEDIAN * noise / math.sqrt(third)
+    if abs(change) <= _SURE * stderr:
+        return "stopped"
+    return "rising" if change > 0 else "slower"
 
 
 def _not_yet(caught: Sequence[Catch], windows: Sequence[Window], total: float) -> list[Catch]:

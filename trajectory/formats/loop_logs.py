@@ -41,8 +41,11 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORE
 _BASELINE = re.compile(r"baseline\b", re.IGNORECASE)
 _KEPT = {"keep", "kept", "best", "baseline"}
 _DISCARDED = {"discard", "discarded", "revert", "reverted", "checks_failed"}
-_CRASHED = {"crash", "crashed"}
-_FAILED = {"failed", "fail", "error", "oom", "timeout"}
+_FAILED = re.compile(
+    r"\b(crash(ed)?|fail(ed|ure)?|errors?|errored|oom|out of memory|timed?[ -]?out|invalid|nan|"
+    r"diverged?|killed|abort(ed)?|exception|cancel?led)\b"
+)
+"""Statuses of runs whose score, if any, is no measurement, alone or among other words."""
 
 
 def recognises_tsv(lines: list[Line]) -> bool:
@@ -124,7 +127,7 @@ def scored_run(
     :raises ValueError: if the line has neither a score nor a status that explains its absence.
     """
     status, description = row.get("status", "").lower(), row.get("description", "")
-    failed = status in _CRASHED or (status in _FAILED and not score)
+    failed = status not in _DISCARDED and _FAILED.search(status.replace("_", " ")) is not None
     if score is None and not failed:
         raise ValueError(said)
     is_baseline = status == "baseline" or _BASELINE.match(description) is not None

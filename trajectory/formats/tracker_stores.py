@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,6 +119,14 @@ SCORES = (
 )
 """Metrics that are the score if none is asked for; the first one that a run has."""
 SEEDS = {"seed", "random_seed", "random_state", "rng_seed", "manual_seed"}
+_FACT = re.compile(
+    r"^(best|final|last)_(epoch|step|iter(ation)?|loss|acc|accuracy|score|metric|checkpoint|val_.*)$|"
+    r"(^|[_./ -])(git|commit|sha|branch|hostname|username|timestamp|duration|"
+    r"elapsed|runtime|wandb_version|slurm_job_id|pid|run_(id|name)|job_id)($|[_./ -])",
+    re.IGNORECASE,
+)
+"""Facts about a run that trackers list among its settings, such as ``best_epoch`` or
+``git_commit``."""
 _NAMED = 12
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 MOST_RUNS = 100_000
@@ -197,7 +206,11 @@ def _run(
 
 
 def _values(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: parsed(v) for name, v in params.items() if name.lower() not in SEEDS}
+    return {
+        name: parsed(value)
+        for name, value in params.items()
+        if name.lower() not in SEEDS and not _FACT.search(name)
+    }
 
 
 def parsed(value: Any) -> Any:

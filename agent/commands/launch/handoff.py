@@ -220,6 +220,8 @@ def _verdict_lines(found: Verification) -> Iterator[Text]:
         "(medians)",
         *(f"{number:,} {what}" for what, number in counts.items() if number),
     ]
+    if found.ranks > 1:
+        parts.append(f"the mean of {found.ranks} processes")
     if found.bytes_per_token is not None:
         parts.append(f"nats a token / (ln 2 × {found.bytes_per_token:.4g} bytes)")
     yield Text("; ".join(parts), style="dim")

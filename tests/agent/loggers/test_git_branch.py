@@ -13,6 +13,7 @@ from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from tests.support.campaigns import Toy
 from tests.support.own_trainers import Own
+from trainer.machine.environment import allowed_environment
 
 NAME = 'tr "\x1b\té.py'
 SCRIPT = """
@@ -183,3 +184,26 @@ def test_a_repository_whose_folders_lead_elsewhere_is_refused(
     with pytest.raises(CampaignError):
         branch_of()
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_a_name_in_the_way_is_said_at_the_start(
+    branch_of: Callable[[], GitBranch], tmp_path: Path, kind: str
+) -> None:
+    git(tmp_path, "-c", "core.hooksPath=/dev/null", kind, "autoresearch")
+    with pytest.raises(CampaignError) as caught:
+        branch_of()
+    assert f"the {kind} autoresearch exists" in str(caught.value)
+
+
+def test_dubious_ownership_is_said_with_its_remedy(
+    branch_of: Callable[[], GitBranch], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "agent.loggers.git_branch.allowed_environment",
+        lambda **more: allowed_environment(**more) | {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"},
+    )
+    with pytest.raises(CampaignError) as caught:
+        branch_of()
+    assert "detected dubious ownership" in str(caught.value)
+    assert f"git config --global --add safe.directory {tmp_path}" in str(caught.value)

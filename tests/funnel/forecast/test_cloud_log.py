@@ -203,3 +203,50 @@ def test_any_text_is_a_log_or_one_sentence(tmp_path: Path, text: str) -> None:
         assert read_cloud_log(path, COUNT).points
     except HandoffError as error:
         assert "\n" not in str(error)
+
+
+def _of_ranks(form: str, order: str = "steps") -> str:
+    """Return the log of eight processes over 40 steps; each one's loss is off by its rank."""
+    places = [(step, rank) for step in range(1, 41) for rank in range(8)]
+    if order == "mixed":  # a process is up to a step behind the others
+        places.sort(key=lambda one: one[0] + one[1] / 9)
+        places = [*places[:3], *places[4:6], places[3], *places[6:]]
+    lines = (
+        form.format(step=step, rank=rank, loss=5 - step / 20 + (rank - 3.5) / 100)
+        for step, rank in places
+    )
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize("order", ["steps", "mixed"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[rank{rank}]: step {step} | loss {loss:.4f}",
+        "[default{rank}]:step {step} loss {loss:.4f}",
+        "INFO rank={rank} step {step} loss {loss:.4f}",
+        "step {step} loss {loss:.4f}",
+        '{{"rank": {rank}, "step": {step}, "loss": {loss:.4f}}}',
+    ],
+)
+def test_a_log_of_eight_ranks_is_one_run_with_their_mean_loss(
+    form: str, order: str, tmp_path: Path
+) -> None:
+    log = read(tmp_path, _of_ranks(form, order))
+    assert (log.ranks, log.repeated, len(log.points)) == (8, 0, 40)
+    for point in log.points:
+        assert point.step is not None
+        assert point.loss == pytest.approx(5 - point.step / 20)
+
+
+def test_a_restart_of_eight_ranks_is_a_restart(tmp_path: Path) -> None:
+    lines = _of_ranks("[rank{rank}]: step {step} | loss {loss:.4f}").splitlines()
+    log = read(tmp_path, "\n".join([*lines[:200], *lines[160:], ""]))
+    assert (log.ranks, log.repeated, len(log.points)) == (8, 5, 40)
+
+
+def test_one_named_rank_and_a_run_that_began_again_are_one_process(tmp_path: Path) -> None:
+    text = "".join(f"[rank0]: step {step} loss {5 - step / 20}\n" for step in range(1, 20))
+    assert read(tmp_path, text).ranks == 1
+    again = read(tmp_path, text + text)
+    assert (again.ranks, again.repeated) == (1, 19)

@@ -3,12 +3,13 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autoresearch.errors import HandoffError
-from funnel.forecast.band import Text
+from funnel.forecast.band import Text, log_middle
 from funnel.forecast.cloud_log import CloudLog
-from funnel.forecast.verification import Verification, verify
+from funnel.forecast.verification import Verification, _movement, verify
 from funnel.forecast.watch import LASTING
 from tests.funnel.forecast.test_ladder_forecast import FAR, NEAR, forecast_of
 from tests.support.present import known
@@ -84,3 +85,32 @@ def test_another_tokenizer_needs_its_bytes_per_token() -> None:
     assert verify(LOG, other, own).verdict == "within"
     in_bpb = tuple(replace(p, loss=p.loss / math.log(2) / own) for p in LOG.points)
     assert verify(CloudLog(in_bpb, "bits_per_byte", 0), other, None).bytes_per_token is None
+
+
+@pytest.mark.parametrize(
+    ("pace", "never"), [(0.3, {"stopped", "rising"}), (0.0, {"slower", "rising"})]
+)
+def test_the_words_say_how_the_loss_moves_itself(pace: float, never: set[str]) -> None:
+    """The loss falls on at this share of its pace from a tenth of the run on."""
+    begin = LOG.points[len(LOG.points) // 10].tokens
+    middle = [
+        float(log_middle(FORECAST.points, np.array([float(p.tokens)]))[0]) for p in LOG.points
+    ]
+    at_begin = next(m for p, m in zip(LOG.points, middle, strict=True) if p.tokens >= begin)
+    points = tuple(
+        replace(p, loss=p.loss * math.exp((1 - pace) * max(0.0, at_begin - m)))
+        if p.tokens >= begin
+        else p
+        for p, m in zip(LOG.points, middle, strict=True)
+    )
+    departure = known(compared(replace(LOG, points=points)).departure)
+    assert departure.side not in never
+
+
+@pytest.mark.parametrize(("slope", "side"), [(-0.02, "slower"), (0.0, "stopped"), (0.02, "rising")])
+def test_a_movement_is_told_from_noise(slope: float, side: str) -> None:
+    rng = np.random.default_rng(1)
+    right = [
+        _movement(slope * np.arange(12) + rng.normal(0, 0.005, 12)) == side for _ in range(100)
+    ]
+    assert sum(right) >= 85

@@ -8,7 +8,7 @@ import pytest
 
 from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
-from trajectory.formats.importing import import_campaign
+from trajectory.formats.importing import import_campaign, read_imported
 from trajectory.formats.loop_logs import read_tsv
 from trajectory.formats.source import ForeignFile, Source, Wanted
 from trajectory.formats.standings import Standings
@@ -191,3 +191,25 @@ def test_another_metric_or_direction_than_the_file_has_is_refused(tmp_path: Path
     assert not (tmp_path / "campaign").exists()
     imported = import_campaign(path, tmp_path / "campaign", Wanted("best_val_bpb"))
     assert imported.provenance.skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_measured"),
+    [
+        *((one, False) for one in ("timeout", "failed", "crash (OOM)", "error", "OOM", "invalid")),
+        *((one, False) for one in ("timed out", "Diverged", "killed: out of memory", "crashed")),
+        *((one, True) for one in ("keep", "discard", "checks_failed", "", "slow")),
+    ],
+)
+def test_the_score_of_a_failed_run_is_no_measurement(
+    status: str, is_measured: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.tsv"
+    path.write_text(
+        "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
+        "aaaaaa1\t1.0000\t44.0\tkeep\tbaseline\n"
+        f"bbbbbb2\t0.93\t44\t{status}\tdepth 20\n"
+    )
+    import_campaign(path, tmp_path / "taken")
+    scores = [run.score for run in read_imported(tmp_path / "taken").runs]
+    assert scores == [1.0, 0.93 if is_measured else None]

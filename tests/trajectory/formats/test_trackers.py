@@ -286,3 +286,16 @@ def test_a_hostile_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
         assert len(str(refused.value)) < 1000
         assert not (tmp_path / "new").exists()
+
+
+def test_facts_about_a_run_are_no_settings(tmp_path: Path) -> None:
+    file = tmp_path / "export.csv"
+    file.write_text(
+        "Name,State,Created,lr,best_epoch,git_commit,run_id,max_steps,n_layer,val_loss\n"
+        "a,finished,2026-01-01,0.1,7,abc,1,100,2,3.0\n"
+        "b,finished,2026-01-02,0.2,8,def,2,100,3,2.9\n"
+    )
+    import_campaign(file, tmp_path / "taken")
+    runs = read_imported(tmp_path / "taken").runs
+    assert [set(run.values or {}) for run in runs] == [{"lr", "max_steps", "n_layer"}] * 2
+    assert [run.changes for run in runs] == [None, {"lr": 0.2, "n_layer": 3}]
