@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shlex
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from trajectory.queue import Queued
 
 DEFAULT_PLACE = Path("runs")
+PACKAGES = ("anyio", "fastapi", "prometheus_client", "starlette", "uvicorn")
+"""Packages of the extra ``serve``; another package may have brought some of them."""
 DRAW = module_command("autoresearch", "report")
 NICENESS = 10
 """Niceness of the server, so that viewing does not slow the training."""
@@ -57,10 +60,11 @@ def serve(
 
     The page is read-only except for the pause button and the queue of proposals.
     """
-    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise MachineryError(
-            "the live page needs FastAPI and uvicorn, which are not installed; install them with:"
-            " pip install 'autoresearch[serve]'"
+            f"the live page needs {', '.join(missing)}, which this Python lacks; install the "
+            f"packages with: {shlex.quote(sys.executable)} -m pip install "
+            + " ".join(name.replace("_", "-") for name in missing)
         )
     from trajectory.live.app import is_loopback  # noqa: PLC0415
     from trajectory.live.board import Board  # noqa: PLC0415

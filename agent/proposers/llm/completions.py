@@ -173,9 +173,11 @@ class _Models(Lenient):
 def read_models(body: bytes) -> list[ServedModel]:
     """Return the models in the body of a ``/models`` response.
 
-    A name goes to the terminal and back to the server unchanged, so it must be plain.
+    A name goes to the terminal and back to the server unchanged, so it must be plain. A name with
+    an asterisk is a gateway's pattern, such as LiteLLM's ``*`` and ``openai/*``.
     """
-    return [each for each in _Models.read(body).data if each.id and each.id.isprintable()]
+    listed = _Models.read(body).data
+    return [each for each in listed if each.id and each.id.isprintable() and "*" not in each.id]
 
 
 def quoted(text: str, most: int = QUOTED_CHARACTERS) -> str:

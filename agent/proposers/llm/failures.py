@@ -26,11 +26,17 @@ _CONTEXT = re.compile(
     r"(?:context length (?:is|of)|context size|context window (?:is|of))\D{0,12}(\d{3,8})",
     re.IGNORECASE,
 )
+_KEY = re.compile(
+    r"\bapi[ _-]?key|\b(un)?authoriz|\bauthenticat|\binvalid (key|token)|\bcredentials?\b",
+    re.IGNORECASE,
+)
+"""Phrases by which servers refuse a key with HTTP 400, as Google's does."""
+_CHECK_KEY = "check AUTORESEARCH_LLM_API_KEY"
 _LATER = "it is retried at the next iteration"
 _QUESTION = "check AUTORESEARCH_LLM_MODEL, or lower --prompt-tokens below the model's context"
 _FIXES = {
     **dict.fromkeys((301, 302, 303, 307, 308), "set AUTORESEARCH_LLM_BASE_URL to the final URL"),
-    **dict.fromkeys((401, 402, 403), "check AUTORESEARCH_LLM_API_KEY"),
+    **dict.fromkeys((401, 402, 403), _CHECK_KEY),
     404: "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists",
     429: _LATER,
 }
@@ -98,8 +104,11 @@ def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str])
     fix = _FIXES.get(status, _LATER if status >= 500 else _QUESTION)
     if context is not None:
         fix = "lower --prompt-tokens, or start the server with a longer context"
+    is_about_key = status in {400, 422} and context is None and _KEY.search(said) is not None
+    if is_about_key:
+        fix = _CHECK_KEY
     message = f"{where} answered HTTP {status} ({said}); {fix}"
-    if status not in {400, 413, 415, 422, 500, 501}:
+    if is_about_key or status not in {400, 413, 415, 422, 500, 501}:
         is_final = status != 429 and status < 500
         error = RefusedError(message) if is_final else EndpointError(message)
         error.retry_after_s = _retry_after_s(response.headers.get("retry-after", ""))

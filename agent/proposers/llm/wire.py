@@ -29,6 +29,8 @@ Json: TypeAlias = dict[str, Any]
 MAX_BODY_BYTES = 4 << 20
 """Longest body to read. A proposal has a few hundred bytes, a long list of models 1 MB."""
 _URL, _WEB_URL = TypeAdapter(AnyUrl), TypeAdapter(AnyHttpUrl)
+_SCHEME = re.compile(r"^\s*(authorization:\s*)?bearer\s+", re.IGNORECASE)
+"""Beginning of a header's value that was pasted in place of the key."""
 _PASTED = re.compile(r"(/chat/completions|/completions|/models|/embeddings)?/*$", re.IGNORECASE)
 
 
@@ -60,7 +62,7 @@ class Wire:
         self.base_url = shown(url)
         """Base URL without credentials or query."""
         try:
-            key = sendable(api_key or "")
+            key = sendable(_SCHEME.sub("", api_key or ""))
         except ValueError as error:
             raise SettingsError(f"AUTORESEARCH_LLM_API_KEY {error}") from None
         self._patience = patience

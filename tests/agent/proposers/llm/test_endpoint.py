@@ -49,7 +49,9 @@ def test_an_unnamed_model_is_the_first_of_ten_thousand(model: str | None) -> Non
         assert server.models_asked == 1
 
 
-@pytest.mark.parametrize("first", [f"for {KEY}", "text-embedding-3-small", "\x1b[2Jtiny"])
+@pytest.mark.parametrize(
+    "first", [f"for {KEY}", "text-embedding-3-small", "\x1b[2Jtiny", "*", "openai/*"]
+)
 def test_a_listed_model_that_echoes_the_key_or_cannot_chat_is_left_out(first: str) -> None:
     with OpenAIServer([says(ANSWER)], models=(first, "tiny", "other")) as server:
         assert endpoint_at(server).model == "tiny"
@@ -127,6 +129,29 @@ def test_other_refusals_are_final(status: int) -> None:
         with pytest.raises(EndpointError, match=f"HTTP {status}"):
             endpoint.ask(CHAT, SCHEMA)
     assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "API key not valid. Please pass a valid API key.",
+        "Invalid API-key provided",
+        "Unauthorized: no credentials",
+    ],
+)
+def test_a_refusal_of_the_key_by_http_400_is_about_the_key(said: str) -> None:
+    with OpenAIServer([refuses(400, said)]) as server:
+        with pytest.raises(RefusedError, match="AUTORESEARCH_LLM_API_KEY") as raised:
+            endpoint_at(server, model="mine").ask(CHAT, SCHEMA)
+        assert "AUTORESEARCH_LLM_MODEL" not in str(raised.value)
+    assert len(server.chats) == 1, "no other form of the question is tried"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer ", "bearer  ", "Authorization: Bearer "])
+def test_a_key_pasted_with_its_scheme_is_understood(scheme: str) -> None:
+    with OpenAIServer([says(ANSWER)]) as server:
+        endpoint_at(server, model="mine", api_key=scheme + KEY).ask(CHAT, SCHEMA)
+    assert set(server.authorizations) == {f"Bearer {KEY}"}
 
 
 def test_nobody_there() -> None:
