@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from agent.menu.files import load_menu
+from agent.menu.files import ProxyMenu, load_menu
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import TRIALS_DIR
@@ -21,9 +21,18 @@ def dry_start(source: str) -> tuple[bool, str]:
     """
     try:
         with tempfile.TemporaryDirectory() as place:
-            result = _result(source, Path(place) / "dry-start")
+            campaign = Path(place) / "dry-start"
+            own = OwnTrainer.of(source, menu := load_menu(source), campaign)
+            assert own is not None
+            result = _result(own, menu, campaign)
     except AutoresearchError as error:
         return False, f"{error}"
+    can_be_used, text = _sentence(result)
+    python = own.python_text()
+    return can_be_used, f"{text}; its Python is {python}" if python else text
+
+
+def _sentence(result: CommandOk | TrialFailed) -> tuple[bool, str]:
     if isinstance(result, CommandOk):
         return True, f"the default config scored {result.score:g} in {result.train_s:.1f} s"
     if result.status == "timeout":
@@ -34,10 +43,7 @@ def dry_start(source: str) -> tuple[bool, str]:
     return False, f"the default config failed ({result.status}): {result.message}"
 
 
-def _result(source: str, campaign: Path) -> CommandOk | TrialFailed:
-    menu = load_menu(source)
-    own = OwnTrainer.of(source, menu, campaign)
-    assert own is not None
+def _result(own: OwnTrainer, menu: ProxyMenu, campaign: Path) -> CommandOk | TrialFailed:
     trial_dir = campaign / TRIALS_DIR / "dry-start"  # no trial's name: its log is not kept
     trial_dir.parent.mkdir(parents=True)
     spec = TrialSpec(

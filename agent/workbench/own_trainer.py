@@ -80,6 +80,8 @@ class OwnTrainer:
         """Yield lines on the command for the user, before anything runs."""
         table, measure = self.table, self.table.measure
         yield f"trainer   {' '.join(table.command)}"
+        if python := self.python_text():
+            yield f"python    {python}"
         yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
         yield f"reads     {', '.join(self.reads())}; writes its own directory; no network"
         yield f"score     {evaluation_text(table)}"
@@ -91,12 +93,33 @@ class OwnTrainer:
         if measure.unit == "bits per byte":
             yield f"bytes     {table.bytes}, says the menu"
 
+    def python_text(self) -> str:
+        """Return which Python runs the command and how to choose another; empty for another
+        program."""
+        program = Path(self.command.argv[0])
+        if not program.name.startswith("python"):
+            return ""
+        text = f"{program}; to use another, write its path as the command's first word"
+        beside = environments_above(Path(self.script.directory), program)
+        return f"{text}, such as {beside}" if beside is not None else text
+
     def reads(self) -> Iterator[str]:
         """Yield what the command may read besides the system's libraries, in words."""
         yield "the script's directory but for hidden files, campaigns and links out of it"
         for path in self.command.programs:
             yield str(path)
         yield from self.command.reads
+
+
+def environments_above(directory: Path, program: Path) -> Path | None:
+    """Return the Python of the nearest ``.venv`` or ``venv`` in a directory or those above it, if
+    it is another than the program."""
+    for folder in (directory, *directory.parents):
+        for name in (".venv", "venv"):
+            python = folder / name / "bin" / "python"
+            if python.is_file():
+                return None if python.parent == program.parent else python
+    return None
 
 
 def _refuse_unfinished(menu: ProxyMenu) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.trainer_table import TrainerTable
-from agent.workbench.own_trainer import OwnTrainer, command_of
+from agent.workbench.own_trainer import OwnTrainer, command_of, environments_above
 from autoresearch.errors import MenuError, SandboxError, SpecError
 from tests.support.commands import script
 from tests.support.own_menus import OWN_MENU
@@ -101,3 +101,24 @@ def test_data_in_the_home_is_read_and_credentials_are_not(
     data = script(home / ".cache" / "huggingface" / "hub", "1", "tokens.bin")
     read = command_of(table('reads = ["~/.cache/huggingface/hub"]'), checkout).reads
     assert read == (str(data),)
+
+
+def test_the_python_of_a_command_is_named_with_the_nearest_environment(
+    checkout: Path, tmp_path: Path
+) -> None:
+    menu = checkout / "own.toml"
+    menu.write_text(menu_of(""))
+    own = known(OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs"))
+    program = own.command.argv[0]
+    assert own.python_text().startswith(f"{program};")
+    assert any(program in line for line in own.lines())
+
+    beside = tmp_path / "checkout" / ".venv" / "bin" / "python"
+    beside.parent.mkdir(parents=True)
+    beside.symlink_to(sys.executable)
+    assert str(beside) in own.python_text()
+    assert environments_above(checkout / "scripts", beside) is None
+
+    menu.write_text(menu_of("", program="sh"))
+    other = known(OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs"))
+    assert other.python_text() == ""
