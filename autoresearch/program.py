@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 NAME = "autoresearch"
@@ -32,3 +33,15 @@ def copyable(text: str) -> str:
         return text
     words = started_as()
     return text if words == NAME else _HINT.sub(lambda _: f"{words} ", text)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra: the packages themselves, since no
+    index has this project."""
+    try:
+        listed = metadata.requires(NAME) or []
+    except metadata.PackageNotFoundError:
+        listed = []
+    is_of_extra = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")
+    packages = [one.partition(";")[0].strip() for one in listed if is_of_extra.search(one)]
+    return shlex.join([sys.executable, "-m", "pip", "install", *(packages or [f".[{extra}]"])])

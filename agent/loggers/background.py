@@ -28,6 +28,7 @@ from agent.settings.environment import check_tracker_secrets
 from autoresearch.campaign_files import check_database, make_folder
 from autoresearch.errors import AutoresearchError, SettingsError
 from autoresearch.files import writing_to
+from autoresearch.program import install_command
 from autoresearch.words import did_you_mean, json_text
 from trainer.spec import CurvePoint, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
@@ -197,7 +198,7 @@ class LogTarget:
         if find_spec(tracker) is None:
             raise SettingsError(
                 f"--log {tracker} needs {tracker}, which is not installed; run: "
-                f"pip install 'autoresearch[{tracker}]'"
+                f"{install_command(tracker)}"
             )
         check_tracker_secrets(tracker)
         return cls(tracker, where)

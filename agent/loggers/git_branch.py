@@ -67,7 +67,7 @@ class GitBranch:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", campaign.directory.resolve().name).strip("-")
         self.branch = f"autoresearch/{name or 'campaign'}-{row.id[:8]}"
         self._ref = f"refs/heads/{self.branch}"
-        self._refuse_name_in_the_way()
+        self._refuse_taken_name()
         self._prefix = self._git("rev-parse", "--show-prefix").strip()
         self._git("rev-parse", "--verify", "HEAD^{commit}")
         if f"branch {self._ref}\n" in self._git("worktree", "list", "--porcelain") + "\n":
@@ -87,7 +87,7 @@ class GitBranch:
             )
         )
 
-    def _refuse_name_in_the_way(self) -> None:
+    def _refuse_taken_name(self) -> None:
         """
         :raises CampaignError: if a branch or tag named ``autoresearch`` exists: git keeps each name
             as a file or as a folder, not as both.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from agent.search.trial import Watcher
 from agent.settings.environment import read_environment
 from autoresearch.errors import SettingsError
+from autoresearch.program import install_command
 from autoresearch.safe_text import plain, redact
 from trajectory.rows import IterationRow
 
@@ -108,8 +109,7 @@ class KeepNotices(Watcher):
 def _service(url: str, number: int) -> Apprise:
     if find_spec("apprise") is None:
         raise SettingsError(
-            "--notify needs Apprise, which is not installed; run: pip install "
-            "'autoresearch[notify]'"
+            f"--notify needs Apprise, which is not installed; run: {install_command('notify')}"
         )
     from apprise import Apprise  # noqa: PLC0415 (optional, and slow to load)
 

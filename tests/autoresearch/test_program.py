@@ -1,14 +1,17 @@
 """Printed commands begin as the program was started."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from agent.cli import ENTRIES
-from autoresearch.program import COMMANDS, copyable
+from autoresearch.program import COMMANDS, copyable, install_command
 from tests.support.places import ROOT
 
 HINT = "run autoresearch confirm; or: autoresearch loop --menu m.toml"
@@ -44,3 +47,15 @@ def test_an_error_names_a_command_that_starts(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert f"{sys.executable} -m autoresearch loop" in done.stderr
+
+
+def test_an_extra_is_installed_by_the_packages_that_an_index_has() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    for extra in ("serve", "ray", "mcp"):
+        words = shlex.split(install_command(extra))
+        assert words[:4] == [sys.executable, "-m", "pip", "install"]
+        names = {re.split(r"[<>=]", one)[0] for one in extras[extra]}
+        assert {re.split(r"[<>=]", one)[0] for one in words[4:]} == names
+    assert shlex.split(install_command("nothing"))[-1] == ".[nothing]"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from autoresearch.errors import CorpusError
+from autoresearch.program import install_command
 
 LINE_BYTES = 64 << 20
 """Longest JSONL line: a file without line ends must not fill the memory."""
@@ -58,7 +59,7 @@ def parquet_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[b
         import pyarrow.parquet  # noqa: PLC0415  an extra
     except ImportError as error:
         raise CorpusError(
-            f"reading {path} needs pyarrow; run: pip install 'autoresearch[parquet]'"
+            f"reading {path} needs pyarrow; run: {install_command('parquet')}"
         ) from error
     size = path.stat().st_size
     try:
@@ -139,8 +140,7 @@ def dataset_documents(
         import datasets  # noqa: PLC0415  an extra
     except ImportError as error:
         raise CorpusError(
-            f"loading {where} needs the datasets library; "
-            "run: pip install 'autoresearch[huggingface]'"
+            f"loading {where} needs the datasets library; run: {install_command('huggingface')}"
         ) from error
     try:
         records = datasets.load_dataset(name, config, split=split, streaming=True)

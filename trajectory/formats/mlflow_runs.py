@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from autoresearch.errors import FormatError
+from autoresearch.program import install_command
 from trainer.spec import CurvePoint
 from trajectory.formats.tracked import Tracked, curve_metrics
 from trajectory.history.tables import hidden, sqlite_url
@@ -52,9 +53,7 @@ def mlflow_client(where: str) -> Any:
         from mlflow import environment_variables  # noqa: PLC0415 (an extra, slow to load)
         from mlflow.tracking import MlflowClient  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise FormatError(
-            "MLflow is not installed; run: pip install 'autoresearch[mlflow]'"
-        ) from error
+        raise FormatError(f"MLflow is not installed; run: {install_command('mlflow')}") from error
     retries: Any = environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES
     if not retries.is_set():
         retries.set(RETRIES)

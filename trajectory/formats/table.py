@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias, get_args
 
 from autoresearch.errors import FormatError
+from autoresearch.program import install_command
 from trainer.spec import AnyConfig, CommandConfig, Config, TrialFailed
 from trajectory.rows import (
     BaselineRow,
@@ -253,7 +254,7 @@ def write_parquet(table: Table, path: Path) -> int:
         import pyarrow.parquet as pq  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise FormatError(
-            "writing Parquet needs pyarrow; run: pip install 'autoresearch[parquet]'"
+            f"writing Parquet needs pyarrow; run: {install_command('parquet')}"
         ) from error
     types = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     schema = pa.schema(

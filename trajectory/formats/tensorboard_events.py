@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoresearch.errors import FormatError
+from autoresearch.program import install_command
 from trajectory.formats.source import ForeignFile, Source, Wanted
 from trajectory.formats.tracker_stores import Folder, Recorded, finite, foreign_file
 
@@ -39,7 +40,7 @@ def read(folder: Folder, wanted: Wanted) -> ForeignFile:
         from tensorboard.backend.event_processing import event_file_loader  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise FormatError(
-            "TensorBoard is not installed; run: pip install 'autoresearch[tensorboard]'"
+            f"TensorBoard is not installed; run: {install_command('tensorboard')}"
         ) from error
     logging.getLogger("tensorboard").setLevel(logging.CRITICAL)
     runs: dict[Path, Recorded] = {}

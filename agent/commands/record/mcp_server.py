@@ -17,6 +17,7 @@ from agent.commands.campaign_view import CampaignView
 from agent.menu.files import menu_of
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, CampaignError, SettingsError
+from autoresearch.program import install_command
 from autoresearch.safe_text import redact
 from autoresearch.values import Scalar
 from trajectory.journal import open_journal
@@ -49,7 +50,7 @@ def mcp(
     """
     if find_spec("mcp") is None:
         raise SettingsError(
-            "this needs the MCP SDK, which is not installed; run: pip install 'autoresearch[mcp]'"
+            f"this needs the MCP SDK, which is not installed; run: {install_command('mcp')}"
         )
     view = CampaignView(existing_campaign(campaign))
     server_of(view).run("stdio")

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shlex
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from autoresearch.campaign_files import has_file
 from autoresearch.code import module_command
 from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import JOURNAL_FILE, is_imported
+from autoresearch.program import install_command
 from trainer.machine.environment import allowed_environment
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ def serve(
     """
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise MachineryError(
-            f"the live page needs {', '.join(missing)}, which this Python lacks; install the "
-            f"packages with: {shlex.quote(sys.executable)} -m pip install "
-            + " ".join(name.replace("_", "-") for name in missing)
+            f"the live page needs {', '.join(missing)}, which this Python lacks; run: "
+            f"{install_command('serve')}"
         )
     from trajectory.live.app import is_loopback  # noqa: PLC0415
     from trajectory.live.board import Board  # noqa: PLC0415

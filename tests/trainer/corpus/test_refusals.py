@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from autoresearch.errors import CorpusError, MachineryError
+from autoresearch.program import install_command
 from tests.support.texts import make_texts, write_folder
 from trainer.corpus import corpus_directories, prepare
 
@@ -195,7 +196,7 @@ def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
     )
     done = run_python(code, module, source, tmp_path / "cache")
     last_line = done.stderr.strip().splitlines()[-1]
-    assert f"run: pip install 'autoresearch[{extra}]'" in last_line
+    assert install_command(extra) in last_line
     assert "CorpusError" in last_line
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from autoresearch.code import library_command, package_root
 from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
+from autoresearch.program import install_command
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.messages import Machine
 from trainer.executors.ray.node import NodeLane
@@ -56,7 +57,7 @@ def load_ray() -> ModuleType:
     except ImportError as error:
         raise SettingsError(
             f"the executor ray needs Ray, which does not import here ({error});"
-            " pip install 'autoresearch[ray]'"
+            f" run: {install_command('ray')}"
         ) from error
     loaded: ModuleType = ray
     return loaded

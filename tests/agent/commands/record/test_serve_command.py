@@ -8,6 +8,7 @@ import pytest
 
 from agent.commands.record.serve import PACKAGES, serve
 from autoresearch.errors import MachineryError
+from autoresearch.program import install_command
 from tests.support.places import ROOT
 
 
@@ -21,7 +22,8 @@ def test_each_missing_package_is_named(
     )
     with pytest.raises(MachineryError) as caught:
         serve([tmp_path])
-    assert f"pip install {lacking.replace('_', '-')}" in str(caught.value)
+    assert f"needs {lacking}," in str(caught.value)
+    assert install_command("serve") in str(caught.value)
 
 
 def test_they_are_those_of_the_extra() -> None:
