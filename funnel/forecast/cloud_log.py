@@ -209,9 +209,9 @@ class _Reader:
 def _by_rank(logged: Sequence[_Logged]) -> list[list[_Logged]]:
     """Return the points of each process that wrote into a log.
 
-    Processes are distinguished by their names, if some step has points of several. If a log does not
-    name them, at least half of its points have the step of the point before: the n-th point of a
-    step is then taken for the n-th process.
+    Their names distinguish them, if some step has points of several. If a log does not name them,
+    at least half of its points have the step of the point before: the n-th point of a step is then
+    taken for the n-th process.
     """
     named: dict[str, list[_Logged]] = defaultdict(list)
     writers: dict[int, set[str]] = defaultdict(set)

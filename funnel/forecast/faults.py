@@ -133,7 +133,11 @@ def power_lines(forecast: Forecast) -> Iterator[str]:
     """Yield one sentence per fault, saying when it is caught; or say the forecast is worthless."""
     basis = forecast.ladder
     if not basis.is_usable:
-        missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
+        missed = [
+            c.words if c.words[0].isalpha() else f"is {c.words}"
+            for c in basis.caught
+            if c.is_needed and c.by_tokens is None
+        ]
         yield (
             f"the forecast is worthless: within its band, ± {basis.end_half_width:.1%} at the end, "
             f"verify could not distinguish a healthy run from one that {' or '.join(missed)}; "
@@ -149,7 +153,7 @@ def power_lines(forecast: Forecast) -> Iterator[str]:
             if "stopped" in catch.words:
                 after = (catch.by_tokens - catch.from_tokens) / basis.total_tokens
                 when += f", within {max(after, 0.001):.1%} of the steps"
-        that = "that " if catch.words[0].isalpha() else ""
+        that = "that " if catch.words[0].isalpha() else "that is "
         yield f"a run {that}{catch.words}: {when}"
     yield (
         f"each with {POWER:.0%} of such runs caught, by simulation with the rungs' own noise; "

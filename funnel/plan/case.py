@@ -14,7 +14,7 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.curves import read_curve
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
-from trajectory.longruns import LongRuns, RankingTest, gather, ranking_test
+from trajectory.longruns import STANDING, LongRuns, RankingTest, gather, ranking_test
 from trajectory.ranking import Noise, Ranked
 from trajectory.rows import (
     CampaignRow,
@@ -60,6 +60,8 @@ class Search(Frozen):
     """Degrees of freedom of ``sigma_bpb``."""
     stressed: NonNegativeInt
     """Candidates that had long runs, without the baseline."""
+    survived: NonNegativeInt
+    """Those of them whose long runs survived, finalists or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,9 @@ def _search(
     entries = evidence.configs.values()
     failed = sum(len(entry.failures) for entry in entries)
     iterations = [row for row in rows if isinstance(row, IterationRow)]
+    stressed = [
+        entry for entry in runs.values() if any(row.purpose == "candidate" for row in entry.rows)
+    ]
     return Search(
         iterations=evidence.iterations,
         refused=sum(not row.trials for row in iterations),
@@ -192,7 +197,6 @@ def _search(
         kept=sum(row.decision.action == "keep" for row in iterations),
         sigma_bpb=noise.sigma if noise else None,
         sigma_dof=noise.dof if noise else 0,
-        stressed=sum(
-            any(row.purpose == "candidate" for row in entry.rows) for entry in runs.values()
-        ),
+        stressed=len(stressed),
+        survived=sum(entry.verdict.outcome in STANDING for entry in stressed),
     )

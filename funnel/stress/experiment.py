@@ -192,8 +192,15 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
         if plan.narrows:
             yield (
                 f"          the other seeds are for the best {plan.carried} of these "
-                f"{len(plan.candidates)} on seed {plan.seeds[0]}"
+                f"{len(plan.candidates)} on seed {plan.seeds[0]}{self._others()}"
             )
+
+    def _others(self) -> str:
+        """Return a clause on the configs that may be finalists besides the candidates."""
+        others = {one.purpose for one in self.plan.configs} - {"candidate"}
+        names = {"baseline": "the baseline", "spread": "the spread configs"}
+        named = [name for purpose, name in names.items() if purpose in others]
+        return f", and for {' and '.join(named)}, which may be finalists, too" if named else ""
 
     def _going_on(self) -> set[str]:
         """Return the configs that get more than the first seed.

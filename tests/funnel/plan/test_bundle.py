@@ -83,7 +83,7 @@ def test_it_counts_what_the_campaign_did(stressed: Path) -> None:
     case = read_case(stressed)
     assert (case.search.iterations, case.search.configs, case.search.trials) == (3, 4, 5)
     assert case.search.kept == 1
-    assert case.search.stressed == 3
+    assert (case.search.stressed, case.search.survived) == (3, 3)
     assert [candidate.config.lr for candidate in case.candidates] == [2e-3, 1.5e-3, 8e-4]
     assert case.candidates[0].horizon_steps == 1000
     assert case.ranking_test is None
@@ -125,3 +125,14 @@ def test_the_latest_confirmation_that_had_the_winner_counts(tmp_path: Path) -> N
     _, found = known(read_case(tmp_path).confirmed)
     assert found.config_hash == CONFIGS[0].config_hash
     assert found.claimed == pytest.approx(-0.36)
+
+
+def test_the_survivors_are_counted_not_the_finalists(tmp_path: Path) -> None:
+    journal = stressed_campaign(tmp_path, CONFIGS) / "trajectory.jsonl"
+    last = json.loads(journal.read_text().splitlines()[-1])
+    later = FinalistsRow.model_validate(last | {"finalists": last["finalists"][:1]})
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(dump_row(later) + "\n")
+    case = read_case(tmp_path)
+    assert len(case.candidates) == 1
+    assert (case.search.stressed, case.search.survived) == (2, 2)
