@@ -43,7 +43,7 @@ OUTSIDE = {
     "agent/loggers/trackers.py": "W&B's settings in the current directory",
     "agent/menu": "menus and scripts that the user names",
     "agent/proposers/choice.py": "the program that the user names",
-    "agent/proposers/code.py": "this package's library of code",
+    "autoresearch/ideas.py": "this package's library of code",
     "agent/proposers/llm/prompt.py": "this package's templates",
     "agent/workbench/dry_start.py": "a temporary folder",
     "agent/workbench/lane_opening.py": "the corpora's cache",
