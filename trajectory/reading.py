@@ -14,7 +14,9 @@ from autoresearch.values import Frozen
 from trainer.spec import TrialFailed
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
+from trajectory.headline import Headline
 from trajectory.journal import read_rows
+from trajectory.ranking import Posteriors
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
@@ -66,6 +68,12 @@ class Results:
     def campaign(self) -> CampaignRow | None:
         """Return the campaign's own row; None for an empty journal."""
         return next(iter(self.newest(CampaignRow)), None)
+
+    def headline(self) -> Headline:
+        """Return the campaign's result."""
+        latest = next(iter(self.newest(ConfirmedRow, 1)), None)
+        found = latest.found if latest else None
+        return Headline.of(Posteriors.of(self.evidence), found, self.campaign())
 
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
         """Return the rows of one kind, newest first; not for baselines and iterations."""

@@ -26,8 +26,7 @@ from trainer.spec import BPB, Measure
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import Confirmed
 from trajectory.evidence import Evidence
-from trajectory.headline import Headline
-from trajectory.ranking import Noise, Posteriors, Ranked, ranked_config
+from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow
 from trajectory.track_record import credit_text
 
@@ -41,7 +40,7 @@ def conclude(
     :raises Interrupted: if the user stopped the confirmation.
     """
     found, error = _confirmed(session) if confirming else (None, None)
-    headline = _headline(session)
+    headline = session.campaign.results.headline()
     if branch is not None and (line := branch.tag(found)) is not None:
         session.say(line)
     usage = session.sampler.summary(read_environment().usd_per_kwh)
@@ -79,14 +78,6 @@ def conclude(
     if isinstance(error, Interrupted):
         raise error
     return headline.line
-
-
-def _headline(session: Session) -> Headline:
-    """Return the campaign's result."""
-    campaign = session.campaign
-    latest = next(iter(campaign.results.newest(ConfirmedRow, 1)), None)
-    posteriors = Posteriors.of(campaign.evidence)
-    return Headline.of(posteriors, latest.found if latest else None, campaign.row)
 
 
 def _confirmed(session: Session) -> tuple[Confirmed | None, AutoresearchError | Interrupted | None]:

@@ -54,8 +54,12 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
             Section("per_iter_usd", f"one iteration, {seconds:.4g} s", iteration),
             Section(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
             Section("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
-            Section("expected_value_argument", "what the search is worth", _worth(rates, bill)),
-            Section("sensitivity_usd", "savings, had p been", sensitivity),
+            Section(
+                "expected_value_argument",
+                "the article's argument, which rests on an assumed chance p and measures nothing",
+                _worth(rates, bill),
+            ),
+            Section("sensitivity_usd", "its savings, had p been", sensitivity),
             Section("ratios", "cloud against desk", tuple(_ratios(iteration))),
         ),
         assumptions=tuple(_assumptions(rates, usage, bill)),
@@ -108,30 +112,41 @@ def _final(run: CloudRun) -> Iterator[Figure]:
 
 def _worth(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
     p, search, loss = bill.wrong_pick_rate, bill.search.usd, bill.expected_loss_usd
+    q = bill.wrong_pick_rate_after
     return (
-        Figure("wrong_pick_rate", "chance that a blind booking is wasted", p, "p", "share"),
         Figure(
-            "expected_loss_from_blind_booking_usd", "expected loss of booking blind", loss, "p × F"
+            "wrong_pick_rate", "chance that a blind booking is wasted, assumed", p, "p", "share"
+        ),
+        Figure(
+            "expected_loss_from_blind_booking_usd",
+            f"expected loss of booking blind, if p is {p:g}",
+            loss,
+            "p × F",
         ),
         Figure("spark_recipe_search_cost_usd", "the search", search, "S, cost of use above"),
-        Figure("expected_savings_per_campaign_usd", "expected savings", loss - search, "p × F − S"),
+        Figure(
+            "expected_savings_per_campaign_usd",
+            f"expected savings, if p is {p:g}",
+            loss - search,
+            "p × F − S",
+        ),
         Figure(
             "ratio_savings_to_spark_cost",
-            "savings for a dollar of search",
+            f"savings for a dollar of search, if p is {p:g}",
             ratio(loss - search, search),
             "(p × F − S) / S",
             "ratio",
         ),
         Figure(
             "wrong_pick_rate_after",
-            "chance that is left after the search",
-            bill.wrong_pick_rate_after,
+            "chance that is left after the search, assumed",
+            q,
             "q",
             "share",
         ),
         Figure(
             "expected_savings_with_risk_left_usd",
-            "expected savings, that chance left",
+            f"expected savings, if p is {p:g} and q {q:g}",
             bill.expected_savings_usd,
             "(p − q) × F − S",
         ),

@@ -21,7 +21,6 @@ from trainer.spec import TrialFailed, TrialOk, difference
 from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, LEVEL
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
-from trajectory.headline import Headline
 from trajectory.reading import Results
 from trajectory.report.wording import cut
 from trajectory.rows import ConfirmedRow, ConfirmRow, EvaluationProtocol, IterationRow, Row
@@ -77,9 +76,7 @@ class ComparedCampaign(Results):
     def found(self) -> Found:
         """Return what the campaign found."""
         baseline = self.evidence.configs.get(self.evidence.baseline_hash or "")
-        measure, posteriors = self.row.measured_in, ranking.Posteriors.of(self.evidence)
-        best = next(iter(posteriors.best(1)), None)
-        result = Headline.of(posteriors, self.confirmed, self.row)
+        measure, best = self.row.measured_in, next(iter(ranking.top(self.evidence, 1)), None)
         claimed = "nothing"
         if best is not None and best.delta_vs_baseline is not None:
             claimed = f"{measure.signed(best.delta_vs_baseline)} {measure.short}"
@@ -94,7 +91,7 @@ class ComparedCampaign(Results):
             kept=self.kept,
             best=plain(changes_text(changed)) or "the baseline",
             claimed=claimed,
-            confirmed=result.line,
+            confirmed=self.headline().line,
         )
 
     def protocol(self) -> dict[str, Any]:

@@ -14,16 +14,18 @@ from agent.settings.environment import read_rates
 from agent.workbench.console import answer
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.cost.argument import argument_view
 from funnel.cost.bill import CloudRun, make_bill, planned_run
-from funnel.cost.figures import View
+from funnel.cost.figures import View, usd_text
 from funnel.cost.gpus import find_gpu
 from funnel.cost.measured import Usage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
 from funnel.plan.handoff_files import PLAN_FILE
 from funnel.plan.timeline import PUBLISHED_SPEED, measured_speed, timeline_view
 from funnel.target.architecture import load_target
+from trajectory.reading import Results
 
 CostView: TypeAlias = Literal["search", "cluster", "month", "timeline"]
 OPTIONS: dict[CostView, set[str]] = {
@@ -100,6 +102,11 @@ def cost(
         else:
             bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
             before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
+            before.append(f"search    cost {usd_text(bill.search.usd)}, by its time and energy")
+            if options.handoff is not None:
+                before.append(f"plan      costs {usd_text(bill.run.usd)}, as it was priced")
+            if directory is not None:
+                before.append(f"result    {Results(directory / JOURNAL_FILE).headline().line}")
             shown = argument_view(chosen, usage, bill)
     answer(shown.as_json(), _lines(shown, before), as_json=as_json)
 

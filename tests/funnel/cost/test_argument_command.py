@@ -7,6 +7,9 @@ from typer.testing import CliRunner
 
 from agent.cli import app
 from autoresearch.errors import AutoresearchError
+from autoresearch.layout import JOURNAL_FILE
+from tests.support.places import ROOT
+from trajectory.reading import Results
 
 
 def run(*arguments: str, **environment: str) -> str:
@@ -113,3 +116,17 @@ def test_a_month_of_both_in_text_and_json() -> None:
     assert "units for the searches" in many["verdict"]
     assert "a month of both" in run("month")
     assert "--units" in refusal("month", "--searches", "400")
+
+
+def test_what_was_measured_stands_before_the_argument_and_its_assumption_in_each_line() -> None:
+    night = ROOT / "docs" / "night"
+    shown = run("--campaign", str(night), "--set", "WRONG_PICK_RATE=0.37")
+    measured, _, argument = shown.partition("the article's argument")
+    result = Results(night / JOURNAL_FILE).headline()
+    assert result.verdict == "confirmed"
+    assert result.line in measured
+    assert "0.37" not in measured
+    dependent = [line for line in argument.splitlines() if "p × F" in line or "(p − q)" in line]
+    named = [line for line in dependent if "break-even" not in line and "capex" not in line]
+    assert len(named) == 4
+    assert all("if p is 0.37" in line for line in named)
