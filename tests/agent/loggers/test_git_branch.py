@@ -25,7 +25,7 @@ random.seed(SEED)
 print(f"loss {1 + (LR - 0.1) ** 2 + random.gauss(0, 1e-4)}")
 """
 MENU = """
-name = "edited"
+name = "own"
 [trainer]
 command = ["{python}", "tr \\"\\u001b\\té.py"]
 set_by = "edit"
