@@ -12,8 +12,10 @@ SEARCH_TEXT = "the search's text"
 """Name of the campaign's own held-out text, by which the search chose."""
 OWN_SCORE = "the script's own score"
 """Name used instead if a command of the user's own reports the scores; its text is unknown."""
-_FORMER_NAMES = {"the script's ruler": OWN_SCORE, "set aside": "the end of the corpus"}
+_FORMER_NAMES = {"the script's ruler": OWN_SCORE}
 """Names in earlier rows."""
+_IN_WORDS = {"set aside": "the end of the corpus"}
+"""Names in rows, as they are shown."""
 
 
 class ConfirmText(Frozen):
@@ -50,6 +52,11 @@ class FreshGain(Frozen):
     dof: Positive
     measure: Measure | None = Field(None, exclude_if=lambda measure: measure is None)
     """Unit of the differences; None, and omitted from a row, for bits per byte."""
+
+    @property
+    def text_in_words(self) -> str:
+        """The text's name for a person."""
+        return _IN_WORDS.get(self.text, self.text)
 
     @property
     def is_on_fresh_text(self) -> bool:

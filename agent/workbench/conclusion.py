@@ -196,7 +196,7 @@ def report(found: Confirmed) -> Iterator[Text]:
         reported = config if config is found.chosen else config.among_others()
         for gain in config.gains:
             is_headline = gain is config.headline
-            where = f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"
+            where = f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text_in_words}"
             wide = ""
             if is_headline and len(found.configs) > 1:
                 wide = f"; for all {len(found.configs)} at once {gain.wide_span}"

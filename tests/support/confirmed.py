@@ -11,7 +11,7 @@ from trajectory.rows import ConfirmedRow, ConfirmRow
 PARTS = 4
 SEEDS = (800, 801)
 TEXT = ScoredText(
-    name="the end of the corpus",
+    name="set aside",
     path="/nowhere",
     sha256="5e" * 32,
     parts=(TextPart(tokens=65_537, bytes=65_536),) * PARTS,

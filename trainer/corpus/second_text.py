@@ -42,7 +42,7 @@ It is scored a few dozen times rather than hundreds, and more documents give mor
 MOST_BYTES = 64 << 20
 """Largest given text: every trial of a confirmation scores all of it."""
 _PIECE_TOKENS = 1 << 22
-HOLDOUT_NAME = "the end of the corpus"
+HOLDOUT_NAME = "set aside"
 """Name of the text from the corpus, as stored in rows."""
 
 

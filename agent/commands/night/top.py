@@ -171,7 +171,8 @@ def _fresh(said: ConfirmedConfig | None) -> str:
     if said.headline is None:
         return f"not confirmed: {said.trouble}"
     gain = said.headline
-    text = f"fresh text ({gain.text})" if gain.is_on_fresh_text else gain.text
+    name = gain.text_in_words
+    text = f"fresh text ({name})" if gain.is_on_fresh_text else name
     return f"{said.verdict}: {gain} on {gain.seeds} fresh seeds and {text}"
 
 

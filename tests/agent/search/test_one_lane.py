@@ -25,6 +25,8 @@ def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
         del first["menu_toml"], first["menu_sha256"]
     assert [row["kind"] for row in rows] == [row["kind"] for row in before]
     for ours, theirs in zip(rows, before, strict=True):
+        for row in (ours, theirs):
+            row.get("decision", {}).pop("explanation", None)  # the wording may change
         assert ours == theirs
     decided = [row["decision"] for row in before if row["kind"] == "iteration"]
     assert {one["action"] for one in decided} == {"keep", "discard"}

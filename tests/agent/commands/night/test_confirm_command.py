@@ -108,7 +108,7 @@ def test_texts_set_aside_by_the_search_and_others_are_scored(tmp_path: Path) -> 
     other.write_text("Quite another text, about ships and the sea.\n" * 40)
     found = said(confirm(toy, *TOP_1, f"--heldout={other}", "--json"))
     names = [text["name"] for text in found["texts"]]
-    assert names == ["the end of the corpus", "other"]
+    assert names == ["set aside", "other"]
     assert [gain["text"] for gain in found["configs"][0]["gains"]] == [
         "the search's text",
         *names,
