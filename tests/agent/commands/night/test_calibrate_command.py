@@ -23,7 +23,7 @@ def arguments(toy: SimulatedToy) -> list[str]:
 @pytest.mark.slow
 def test_machine_noise_and_menu_are_measured_from_nothing_and_once(toy: SimulatedToy) -> None:
     checks = {check["name"]: check for check in toy.answer("doctor")["checks"]}
-    looked_at = "sandbox python torch device megatron disk corpus endpoint".split()
+    looked_at = "sandbox world python torch device megatron disk corpus endpoint".split()
     assert list(checks) == looked_at
     assert checks["endpoint"]["state"] == "note"
 
