@@ -318,6 +318,8 @@ SLOW = {
     "vector environment",
     "Manager, spawn",
 }
+BY_CHANCE = {"joblib": "its workers read /proc/self after a second, and may have ended by then"}
+"""Programs that sometimes work without namespaces."""
 NEEDS = {"accelerate launch": "accelerate", "joblib": "joblib", "numba": "numba"}
 NEEDS |= {"uv run": "uv", "uv run, no project": "uv"}
 NEEDS |= {"vector environment": "gymnasium"}
@@ -359,6 +361,8 @@ def ran(executor: LocalExecutor, place: Path, row: Row, **fields: Any) -> Measur
 def test_what_people_start(executor: LocalExecutor, tmp_path: Path, name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
+    if name in BY_CHANCE and not has_world(executor):
+        pytest.skip(BY_CHANCE[name])
     result = ran(executor, tmp_path, ROWS[name])
     if ROWS[name].needs_world and not has_world(executor):
         assert isinstance(result, TrialFailed), "it works now: say so in docs/sandbox.md"
