@@ -43,7 +43,7 @@ tests: $(VENV)/.installed-dev $(VENV)/.system
 
 # For the everyday change: style, types and what runs without starting programs, servers or training.
 # What it leaves out `make test` has.
-QUICK := tests/test_architecture.py tests/test_words.py tests/autoresearch tests/agent/test_judge.py \
+QUICK := tests/test_architecture.py tests/autoresearch tests/agent/test_judge.py \
   tests/agent/menu tests/agent/search tests/agent/proposers tests/trajectory/test_*.py tests/trajectory/statistics \
   tests/trajectory/formats
 QUICK_LEFT_OUT := command|doctor|endpoint|postgres|extreme|history|longruns|prior_trials

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from agent.cli import app
 from tests.support.places import ROOT
 from tests.support.programs import finished
-from tests.test_words import _terms
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
 COMMANDS = typer.main.get_command(app)
@@ -65,17 +64,6 @@ def shown_commands(page: Path) -> list[list[str]]:
 
 
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
-PLAIN = [page for page in WRITTEN if page.parent != ROOT]
-"""Pages without a retired term; the changelog and the results keep the old names."""
-
-
-@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
-def test_no_page_holds_a_retired_term(page: Path) -> None:
-    """tests/test_words.py lists the terms, each with the word to use."""
-    found = [str(term) for term in _terms(" ".join(page.read_text("utf-8").split()), 0)]
-    assert not found
-
-
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
     for words in shown_commands(page):
