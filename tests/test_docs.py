@@ -64,6 +64,8 @@ def shown_commands(page: Path) -> list[list[str]]:
 
 
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
+
+
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
     for words in shown_commands(page):
