@@ -1,7 +1,6 @@
 """Start the program inside a folder that somebody else wrote: none of its code runs outside the
 sandbox, and no link in it leads a trial out."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from agent.loggers.base import CampaignFacts
 from agent.loggers.trackers import WandbLogger
 from autoresearch.errors import SettingsError
 from tests.support.campaigns import installed
+from tests.support.coroutines import finished
 from tests.support.own_trainers import Own
 from tests.support.places import ROOT
 from tests.trajectory.live.server import simulated, write_campaign
@@ -58,7 +58,7 @@ def test_a_report_is_drawn_without_the_code_of_the_current_directory(
     hostile: Path, tmp_path: Path
 ) -> None:
     campaign = write_campaign(tmp_path / "c", simulated(3)).parent
-    page = asyncio.run(Drawer(DRAW, drawing_environment()).page(campaign, 3))
+    page = finished(Drawer(DRAW, drawing_environment()).page(campaign, 3))
     assert b"<html" in page
     assert not hostile.exists()
 
@@ -166,4 +166,4 @@ def test_an_honest_folder_named_like_a_package_of_ours_changes_nothing(
     (tmp_path / "agent" / "__init__.py").write_text("")
     campaign = write_campaign(tmp_path / "c", simulated(3)).parent
     monkeypatch.chdir(tmp_path)
-    assert asyncio.run(Drawer(DRAW, drawing_environment()).page(campaign, 3))
+    assert finished(Drawer(DRAW, drawing_environment()).page(campaign, 3))

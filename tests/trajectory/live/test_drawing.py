@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from autoresearch.errors import MachineryError
+from tests.support.coroutines import finished
 from tests.support.waiting import wait_for_all_gone
 from tests.trajectory.live.server import append, last_iteration, serving, simulated, write_campaign
 from trajectory.live import board
@@ -46,7 +47,7 @@ def test_a_report_is_drawn_once_for_each_state(tmp_path: Path, temporary: Path) 
         first = await asyncio.gather(draws.page(tmp_path, 7), draws.page(tmp_path, 7))
         return [*first, await draws.page(tmp_path, 8)]
 
-    assert asyncio.run(ask()) == [b"<p>1</p>", b"<p>1</p>", b"<p>2</p>"]
+    assert finished(ask()) == [b"<p>1</p>", b"<p>1</p>", b"<p>2</p>"]
     assert list(temporary.iterdir()) == []
 
 
@@ -60,7 +61,7 @@ def test_a_drawing_that_failed_is_an_error_and_is_tried_again(tmp_path: Path) ->
             await draws.page(tmp_path, 7)
         return await draws.page(tmp_path, 7)
 
-    assert asyncio.run(ask()) == b"<p>1</p>"
+    assert finished(ask()) == b"<p>1</p>"
 
 
 def test_a_drawing_ends_with_its_call_or_its_time(
@@ -79,10 +80,10 @@ def test_a_drawing_ends_with_its_call_or_its_time(
 
     # What ends it is the call: the drawing's time, and the process's own, are beyond this test's.
     monkeypatch.setattr(board, "DRAWING_S", 50_000.0)
-    wait_for_all_gone([asyncio.run(cancel())])
+    wait_for_all_gone([finished(cancel())])
     monkeypatch.setattr(board, "DRAWING_S", 0.0)
     with pytest.raises(MachineryError):
-        asyncio.run(drawer(NEVER_ENDS).page(tmp_path, 7))
+        finished(drawer(NEVER_ENDS).page(tmp_path, 7))
     assert list(temporary.iterdir()) == []
 
 

@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, expect
 
+from tests.support.coroutines import finished
 from tests.trajectory.live.proxy import PREFIX, stripping_proxy
 from tests.trajectory.live.server import (
     TOKEN,
@@ -119,9 +120,9 @@ def test_a_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch
                 running.should_exit = True
                 await task
 
-    assert asyncio.run(closed(b"GET / HTTP/1.1\r\n", b"Host: a\r\n")) == b""
+    assert finished(closed(b"GET / HTTP/1.1\r\n", b"Host: a\r\n")) == b""
     post = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\n"
-    assert b"whole" in asyncio.run(closed(post, b"ab"))
+    assert b"whole" in finished(closed(post, b"ab"))
 
 
 SIZED = f"Content-Length: {10**9}\r\n\r\n"

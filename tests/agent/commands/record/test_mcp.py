@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.search.stopping import Goal
 from tests.support.campaigns import COMMAND
+from tests.support.coroutines import finished
 from tests.support.nights import work
 
 ME = "test-agent"
@@ -92,6 +93,6 @@ def test_an_agent_drives_a_running_loop_over_standard_input_and_output(tmp_path:
             await drive(client, loop)
 
     try:
-        asyncio.run(talk())
+        finished(talk())
     finally:
         loop.go()
