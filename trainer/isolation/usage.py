@@ -2,9 +2,9 @@
 
 Memory is read from /proc. Resident memory is read through a live thread: a process whose main
 thread has ended shows none under its own number, even if its other threads hold memory. Swapped
-pages and page tables count too. On a GPU and for a command, where the sandbox allows memfds and
-sockets, those count as well, mapped or not, and their mapped parts once. A measurement takes tens
-of microseconds per process.
+pages and page tables count too. On a GPU and for a command, where the sandbox allows them, memfds,
+sockets and shared anonymous mappings count as well, resident or not, and their resident parts once.
+A measurement takes tens of microseconds per process.
 
 Time in which the trial or the machine was suspended does not count. A closed laptop, a paused
 container and a stopped process look alike from inside: no code runs, and clocks continue. A
@@ -27,6 +27,8 @@ from trainer.isolation.process_tree import descendants, open_files
 
 _COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _SHARES = (b"Pss:", b"SwapPss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")
+_ANONYMOUS = b"/dev/zero (deleted)"
+"""The kernel's name of a shared anonymous mapping."""
 _SOCKET_BUFFER = Path("/proc/sys/net/core/wmem_max")
 _SOCKET_BUFFER_BYTES = 212_992
 """Linux's default."""
@@ -81,14 +83,16 @@ class TreeUsage:
         """Return bytes held. Pages shared by several processes count once if that may decide about
         ``limit_bytes``, and else once per process.
 
-        :param count_unmapped: whether memfds and sockets count.
+        :param count_unmapped: whether memfds, sockets and shared anonymous mappings count.
         """
         held_bytes = sum(process.held_bytes for process in self.processes)
         if limit_bytes is None:
             return held_bytes
         unseen_bytes = unmapped_bytes(self.pids) if count_unmapped else 0
-        if unseen_bytes and held_bytes + unseen_bytes > limit_bytes:
-            unseen_bytes -= mapped_memfd_bytes(self.processes)
+        # The machine's shared memory is an upper bound of the trial's, and quick to read.
+        if count_unmapped and held_bytes + unseen_bytes + _machine_shared_bytes() > limit_bytes:
+            unseen_bytes += sum(_shared_anonymous(self.pids).values())
+            unseen_bytes -= mapped_bytes(self.processes)
         if len(self.processes) > 1 and held_bytes + unseen_bytes > limit_bytes:
             proportional = self._proportional_bytes()
             if proportional is not None and proportional + unseen_bytes > limit_bytes:
@@ -139,20 +143,50 @@ def unmapped_bytes(pids: tuple[int, ...]) -> int:
     return sum(_memfds(pids).values()) + len(sockets) * 2 * buffer_bytes
 
 
-def mapped_memfd_bytes(processes: Iterable[ProcessUsage]) -> int:
-    """Return the part of these processes' open memfds that is in their resident memory too.
+def mapped_bytes(processes: Iterable[ProcessUsage]) -> int:
+    """Return the part of these processes' memfds and shared anonymous mappings that is in their
+    resident memory too.
 
     It sums mapping by mapping, since other shared memory must not hide an unmapped memfd, and
     counts each page once (PSS). It walks page tables, so call it only if the answer matters.
     """
     processes = tuple(processes)
-    memfds = _memfds(tuple(process.pid for process in processes))
-    mapped: dict[tuple[int, int], int] = dict.fromkeys(memfds, 0)
-    for process in processes if memfds else ():
-        for file, resident_bytes in _memfd_mappings(process.thread):
+    pids = tuple(process.pid for process in processes)
+    sizes = {**_memfds(pids), **_shared_anonymous(pids)}
+    mapped = dict.fromkeys(sizes, 0)
+    for process in processes if sizes else ():
+        for file, resident_bytes in _resident_shares(process.thread):
             if file in mapped:
                 mapped[file] += resident_bytes
-    return sum(min(memfds[file], resident_bytes) for file, resident_bytes in mapped.items())
+    return sum(min(sizes[file], resident_bytes) for file, resident_bytes in mapped.items())
+
+
+def _machine_shared_bytes() -> int:
+    with contextlib.suppress(OSError):
+        return _kib_by_name(Path("/proc/meminfo").read_bytes()).get(b"Shmem:", 0) * 1024
+    return 0
+
+
+def _shared_anonymous(pids: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Return the size of each shared anonymous mapping, by device and inode: its pages stay when a
+    process drops them from its resident memory."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError), Path(f"/proc/{pid}/maps").open("rb") as lines:
+            for line in lines:
+                fields = line.split(maxsplit=5)
+                if len(fields) == 6 and fields[5].startswith(_ANONYMOUS):
+                    first, _, end = fields[0].partition(b"-")
+                    size = int(fields[2], 16) + int(end, 16) - int(first, 16)
+                    file = _file(fields)
+                    sizes[file] = max(size, sizes.get(file, 0))
+    return sizes
+
+
+def _file(fields: Sequence[bytes]) -> tuple[int, int]:
+    """Return device and inode of ``7f00-7f10 rw-s 00000000 00:01 1027 /memfd:name (deleted)``."""
+    major, _, minor = fields[3].partition(b":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(fields[4])
 
 
 def _memfds(pids: tuple[int, ...]) -> dict[tuple[int, int], int]:
@@ -168,18 +202,16 @@ def _memfds(pids: tuple[int, ...]) -> dict[tuple[int, int], int]:
     return memfds
 
 
-def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield device and inode of each mapped memfd, and its resident share (PSS)."""
+def _resident_shares(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield device and inode of each mapped memfd and shared anonymous mapping, and its resident
+    share (PSS)."""
     file: tuple[int, int] | None = None
     with contextlib.suppress(OSError), Path(f"/proc/{thread}/smaps").open("rb") as lines:
         for line in lines:
             fields = line.split(maxsplit=5)
-            if b"-" in fields[0]:  # 7f00-7f10 rw-s 00000000 00:01 1027 /memfd:name (deleted)
-                is_memfd = len(fields) == 6 and fields[5].startswith(b"/memfd:")
-                major, _, minor = fields[3].partition(b":") if is_memfd else (b"", b"", b"")
-                file = (
-                    (os.makedev(int(major, 16), int(minor, 16)), int(fields[4])) if major else None
-                )
+            if b"-" in fields[0]:
+                is_shared = len(fields) == 6 and fields[5].startswith((b"/memfd:", _ANONYMOUS))
+                file = _file(fields) if is_shared else None
             elif file is not None and fields[0] == b"Pss:":
                 yield file, int(fields[1]) * 1024
 

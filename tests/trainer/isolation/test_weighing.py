@@ -176,6 +176,19 @@ def test_what_is_mapped_of_a_memfd_counts_once_and_hides_no_other() -> None:
         assert weight_bytes() - before == pytest.approx(2 * size, rel=0.2)
 
 
+def test_shared_pages_count_also_when_they_are_not_resident() -> None:
+    def weight_bytes() -> int:
+        usage = known(ProcessUsage.of(os.getpid()))
+        return TreeUsage((usage,)).weigh(1.0, count_unmapped=True)
+
+    size, before = 64 * MIB, weight_bytes()
+    with mmap.mmap(-1, size) as shared:
+        shared.write(bytes(size))
+        assert weight_bytes() - before == pytest.approx(size, rel=0.2)
+        shared.madvise(mmap.MADV_DONTNEED)
+        assert weight_bytes() - before == pytest.approx(size, rel=0.2)
+
+
 def test_a_socket_counts_as_what_it_may_hold() -> None:
     before = unmapped_bytes((os.getpid(),))
     left, right = socket.socketpair()

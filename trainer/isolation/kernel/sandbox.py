@@ -33,11 +33,11 @@ Covered, each with a test that attacks it (docs/sandbox.md names them):
   number of processes and threads, and the size of the log. Memory held is what is resident, swapped
   or in page tables of any process, also if its main thread has ended
   (:mod:`trainer.isolation.usage`). Memory that belongs to no process is refused (System V
-  segments, message queues, pages lent to pipes; for the built-in trainer on a CPU memfds and shared
-  anonymous mappings) or counted too (memfds, socket buffers, and the /dev/shm of a world). On a
-  CPU, mapped private memory is limited to twice the limit and 1 GiB more. If a cgroup is delegated,
-  the kernel itself enforces the limits of memory and processes
-  (:mod:`trainer.isolation.kernel.cgroup`).
+  segments, message queues, pages lent to pipes; on a CPU memfds, and for the built-in trainer
+  shared anonymous mappings) or counted too (memfds on a GPU, shared mappings with or without
+  resident pages, socket buffers, and the /dev/shm of a world). On a CPU, mapped private memory is
+  limited to twice the limit and 1 GiB more. If a cgroup is delegated, the kernel itself enforces
+  the limits of memory and processes (:mod:`trainer.isolation.kernel.cgroup`).
 * **Lifetime.** The processes that a trial leaves end with it, and all end with the supervisor, even
   if that is killed by SIGKILL (:mod:`trainer.isolation.forkserver`). Those of a world end with its
   first process, whatever killed that.
@@ -69,11 +69,11 @@ Not covered:
   (fs.epoll.max_user_watches).
 * Unix sockets with a path that come to be in a granted directory after a world was made, below
   Landlock ABI 9.
-* Shared mappings that no process has touched lately, of commands and on a GPU.
 * On a GPU: outside a world, an abstract name for a Unix socket, which CUDA's driver takes when it
   starts, so that an outside process could call the trial, and the machine's lists of connections;
-  GPU memory. Only memory of processes is counted. On a machine whose GPU shares its memory, CUDA's
-  allocations do not count as resident, but the supervisor watches the memory that is left.
+  a memfd on its way through a socket; GPU memory. Only memory of processes is counted. On a machine
+  whose GPU shares its memory, CUDA's allocations do not count as resident, but the supervisor
+  watches the memory that is left.
 * Binding threads to processors, which the C library would do from another thread: OMP_PROC_BIND
   and similar variables are not passed on.
 * Bursts between two polls of the supervisor, a tenth of a second: of the log, and without a cgroup

@@ -31,7 +31,9 @@ A command has pairs of sockets on a CPU, too, and a change of mode does nothing 
 In a world of its own (:mod:`trainer.isolation.kernel.world`) nothing outside can be named, so a
 command is refused only what a namespace does not separate: modes that make a program run as its
 owner, families of sockets that reach other machines or the host of a virtual one, new namespaces,
-mounts, keyrings, and the kernel's other interfaces as above.
+mounts, keyrings, and the kernel's other interfaces as above. On a CPU ``memfd_create`` is missing
+(ENOSYS) there too: one that is on its way through a socket is open in no process that could be
+asked for its size.
 
 Linux checks the filter's constant answers once and caches them in a bitmap, so the allowed calls of
 a training run cost nothing measurable.
@@ -104,7 +106,7 @@ _FLAG_SPEC_ALLOW = 4  # keep speculation: the mitigation costs the trial and pro
 def rules(device: str, role: Role = "trainer") -> Iterator[Rule]:
     """Yield what a trial on ``device`` may not do, frequent calls first."""
     if role == "world":
-        yield from _in_a_world()
+        yield from _in_a_world(on_gpu=device.startswith("cuda"))
     else:
         yield from _outside_a_world(on_gpu=device.startswith("cuda"), is_command=role == "command")
     yield from (Rule(call, errno.EPERM) for call in _CLOSED_TO_ALL)
@@ -115,8 +117,10 @@ def rules(device: str, role: Role = "trainer") -> Iterator[Rule]:
     yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
 
 
-def _in_a_world() -> Iterator[Rule]:
-    """Yield what namespaces do not separate: modes that last outside, and other networks."""
+def _in_a_world(*, on_gpu: bool) -> Iterator[Rule]:
+    """Yield what namespaces do not separate: modes that last outside, other networks, memory."""
+    if not on_gpu:
+        yield Rule("memfd_create", errno.ENOSYS)
     for call, argument in _MODES.items():
         yield Rule(call, errno.EPERM, unless=(Condition(argument, 0, mask=_SET_ID),))
     yield Rule("socket", errno.EACCES, unless=(_OWN_NETWORK, _USUAL_PROTOCOL))

@@ -431,22 +431,8 @@ def test_a_world_ends_with_its_supervisor_and_its_server(tmp_path: Path, world: 
     [
         (world_attacks.fill_shared_memory, {"mib": 190}),
         (world_attacks.map_shared_memory, {"mib": 190}),
-        (kernel_attacks.hold_memfd, {"mib": 300}),
         (kernel_attacks.hold_in_sockets, {"pairs": 600}),
-        pytest.param(
-            world_attacks.hold_shared_unseen,
-            {"mib": 300},
-            marks=pytest.mark.xfail(
-                strict=True, reason="a shared anonymous mapping counts by its resident pages alone"
-            ),
-        ),
-        pytest.param(
-            world_attacks.hold_in_flight,
-            {"mib": 300},
-            marks=pytest.mark.xfail(
-                strict=True, reason="a memfd on its way through a socket is open in no process"
-            ),
-        ),
+        (world_attacks.hold_shared_unseen, {"mib": 300}),
     ],
 )
 def test_memory_in_no_process_counts(
@@ -454,6 +440,19 @@ def test_memory_in_no_process_counts(
 ) -> None:
     result = raid.result(confined, attack, limits={"memory_gib": 0.2}, **arguments)
     assert result.status == "oom", result
+
+
+@pytest.mark.parametrize("attack", [kernel_attacks.hold_memfd, world_attacks.hold_in_flight])
+def test_memory_that_may_be_open_nowhere_is_missing(
+    confined: LocalExecutor, raid: Raid, attack: Callable[..., Any]
+) -> None:
+    assert raid(confined, attack, mib=300)["errno"] == errno.ENOSYS
+
+
+def test_shared_memory_within_the_limit_counts_once(confined: LocalExecutor, raid: Raid) -> None:
+    attack, limits = world_attacks.hold_shared_unseen, {"memory_gib": 0.2}
+    result = raid.result(confined, attack, limits=limits, mib=90)
+    assert result.status == "no_score", result
 
 
 @pytest.mark.slow
