@@ -27,7 +27,7 @@ from agent.search.iterations import (
     PendingFiles,
     PendingIteration,
 )
-from agent.search.race import REFUSED, Race, decided, race_prune_rule, upcoming_trials
+from agent.search.race import REFUSED, Race, decided, race_prune_rule
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, Work, pause_requested
 from agent.search.trial import Watcher
@@ -91,8 +91,6 @@ class Loop:
                 reached = goal.reached(self._work)
                 if reached is None:
                     self._start_iterations()
-                with self._outlasting():
-                    self._speculate()
                 if reached is not None and not self._iterations:
                     if self._trouble is not None:
                         raise self._trouble
@@ -250,14 +248,6 @@ class Loop:
                 self._iterations.remove(iteration)
                 return iteration
         return None
-
-    def _speculate(self) -> None:
-        """Run on idle lanes what the races request next unless they decide before."""
-        is_held = self.runner.stop.asked or self._trouble is not None
-        races = [] if is_held else [each.race for each in self._iterations if each.race is not None]
-        upcoming = upcoming_trials(races, 2 * self.runner.places)
-        self.runner.speculate(upcoming, starts=not is_held and not self._asker.busy)
-        self.scribe.not_needed(self.runner.take_unneeded())
 
     def _wait_for_one(self) -> Iteration | None:
         """Wait for the next event, and return an iteration that is over then, if any.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -55,13 +54,6 @@ def decided(
     return Decision(
         action=action, reference_hash=reference_hash, **rules.model_dump(), explanation=why
     )
-
-
-def upcoming_trials(races: Iterable[Race], most: int) -> list[Wanted]:
-    """Return what the races request unless they decide before: first the next trial of each, then
-    those after it."""
-    each_next = chain.from_iterable(zip_longest(*(race.upcoming() for race in races)))
-    return list(islice(filter(None, each_next), most))
 
 
 @dataclass(slots=True)
@@ -169,25 +161,6 @@ class Race:
     def _seeds(self) -> range:
         """Seeds of the race: more than it takes, since the reference may fail on some."""
         return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
-
-    def upcoming(self) -> Iterator[Wanted]:
-        """Yield the trials that the race requests unless it decides before, in order; the first is
-        the one that it waits for."""
-        reference_hash = self.reference.config_hash
-        failed = {
-            *self.evidence.configs[reference_hash].failed_seeds,
-            *(
-                t.seed
-                for t in self.trials
-                if (t.config_hash, t.objective) == (reference_hash, None)
-            ),
-        }
-        usable = (seed for seed in self._seeds if seed not in failed)
-        for seed in islice(usable, self.rules.max_runs):
-            if self._known(seed) is None:
-                yield self._wanted(self.reference, seed)
-            if seed not in self._scores:
-                yield self._wanted(self.candidate, seed)
 
     def _wanted(self, config: AnyConfig, seed: int) -> Wanted:
         is_reference = config == self.reference

@@ -70,12 +70,6 @@ class Scribe:
             )
             self.note(f"{', '.join(trial_ids)}: {why}")
 
-    def not_needed(self, trial_ids: tuple[str, ...]) -> None:
-        """Record speculative trials that no race requested, without telling a person."""
-        if trial_ids:
-            why = "speculative trial on an idle lane, not needed"
-            self.record(EventRow(at=timestamp(), event="not_needed", why=why, trial_ids=trial_ids))
-
     def report_unfinished(self, orphaned: OrphanedTrials) -> None:
         """Record which trials were running when the campaign last stopped."""
         self.interrupted(orphaned.unfinished, "in flight when the campaign last stopped")

@@ -33,9 +33,6 @@ class TrialWatcher:
     def trial_ended(self, record: TrialRecord) -> None:
         """Report that a trial has ended, or that an earlier result is reused."""
 
-    def trial_given_up(self, trial_id: str) -> None:
-        """Report that a speculative trial was cancelled, or its result dropped."""
-
 
 class Watcher(TrialWatcher):
     """Follows the loop."""

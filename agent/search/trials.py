@@ -19,7 +19,6 @@ from collections.abc import (
 )
 from pathlib import Path
 
-from agent.search.race import Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import StartHook, Trial, TrialWatcher, left_s, read_orphaned_trials
 from autoresearch.campaign_files import has_folder, make_folder, names
@@ -75,12 +74,6 @@ class TrialRunner:
         """Trials from before the last stop whose results were used since."""
         self._unclaimed: dict[TrialSpec, Trial] = {}
         """Trials of this session that no row holds, by their spec without the id."""
-        self._speculative: dict[TrialSpec, Trial] = {}
-        """Those of them that no race has requested, oldest first."""
-        self._leaving: list[Trial] = []
-        """Cancelled speculative trials, which may still hold their lanes."""
-        self._unneeded: list[str] = []
-        """Speculative trials given up, not yet in a row."""
         self._claimed: set[str] = set()
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.orphaned = read_orphaned_trials(directory, readable - accounted)
@@ -147,52 +140,13 @@ class TrialRunner:
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Start the trial of this spec, its trial_id empty, or reuse its result; return at once.
 
-        Two races that want the same trial share it until a row holds it. If no lane is idle, the
-        newest speculative trial gives up its own.
+        Two races that want the same trial share it until a row holds it.
 
         :raises Interrupted: once a stop was asked for, if the trial would have to run.
         """
         if spec not in self._unclaimed:
             self._unclaimed[spec] = self._started(spec, role)
-            newest = [key for key, one in self._speculative.items() if not one.job.done()][::-1]
-            surplus = sum(not one.job.done() for one in self._unclaimed.values()) - self.places
-            self._give_up(newest[: max(0, surplus)])
-        self._speculative.pop(spec, None)
         return self._unclaimed[spec]
-
-    def speculate(self, upcoming: Iterable[Wanted], *, starts: bool) -> None:
-        """Run on idle lanes what races may request next, and end what none will request any more.
-
-        :param upcoming: the trials that races may request, the likeliest first.
-        :param starts: whether any may start.
-        """
-        if self.places == 1:
-            return
-        wished = {self.spec(one.config, one.seed, one.prune): one.role for one in upcoming}
-        self._give_up([spec for spec in self._speculative if spec not in wished])
-        for trial in [trial for trial in self._leaving if trial.job.done()]:
-            trial.is_void()  # taking the result validates it
-            self._leaving.remove(trial)
-        for spec, role in wished.items():
-            running = [one for one in self._unclaimed.values() if not one.job.done()]
-            if not starts or len(running) + len(self._leaving) >= self.places:
-                break
-            if spec not in self._unclaimed:
-                self._speculative[spec] = self.begin(spec, role)
-
-    def take_unneeded(self) -> tuple[str, ...]:
-        """Return, each only once, the speculative trials that were given up."""
-        unneeded, self._unneeded = tuple(self._unneeded), []
-        return unneeded
-
-    def _give_up(self, specs: Iterable[TrialSpec]) -> None:
-        for spec in specs:
-            trial = self._speculative.pop(spec)
-            del self._unclaimed[spec]
-            trial.job.cancel()
-            self._leaving.append(trial)
-            self._unneeded.append(trial.spec.trial_id)
-            self._watcher.trial_given_up(trial.spec.trial_id)
 
     def claimed(self, records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
         """Return those of the records that no row holds, for a row that is about to be written. A
@@ -234,7 +188,7 @@ class TrialRunner:
             with self.stop.deferred():
                 self._executor.wait(self.wake, timeout_s)
                 self.wake.clear()
-                for trial in (*trials, *self._speculative.values()):
+                for trial in trials:
                     self._report(trial)
                 if self.stop.at_once():
                     for trial in trials:

@@ -111,9 +111,6 @@ class Display(Watcher):
         self._trials.pop(record.trial_id, None)
         self._draw("deciding")
 
-    def trial_given_up(self, trial_id: str) -> None:
-        self._trials.pop(trial_id, None)
-
     def assessed(self, assessment: Assessment) -> None:
         self._draw(assessment.explanation)
 

@@ -261,7 +261,8 @@ class EventRow(Frozen):
     kind: Literal["event"] = "event"
     at: str
     event: Literal["paused", "resumed", "interrupted", "not_needed", "fallback", "note", "stopped"]
-    """``stopped``: an error ended the session; ``why`` says which."""
+    """``stopped``: an error ended the session; ``why`` says which. ``not_needed``: a trial that an
+    idle lane ran in advance, in journals of version 0.3.0 and before."""
     why: Text
     trial_ids: tuple[str, ...] = ()
     """Trials that are in no other row and are not counted."""

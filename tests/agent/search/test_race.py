@@ -93,25 +93,6 @@ def test_a_race_that_its_reference_leaves_open_says_so_and_changes_nothing() -> 
     assert "undecided" in none_at_all.explanation
 
 
-@pytest.mark.parametrize("fails_on", [{0}, {1}, {0, 2}])
-def test_the_first_upcoming_trial_is_the_one_that_the_race_requests(fails_on: set[int]) -> None:
-    evidence = Evidence(
-        [campaign_row(), baseline_row(1, 4.2, 7), trial_of_the_reference(2, min(fails_on))]
-    )
-    runner = Scored(lambda of, seed: failed() if of == REFERENCE and seed in fails_on else ok(4.2))
-    race = race_of(evidence, runner)
-    requests, upcoming = [], []
-
-    def run(of: Config, seed: int, role: Role, prune: PruneRule | None) -> TrialRecord:
-        requests.append((of, seed))
-        upcoming.append([(one.config, one.seed) for one in race.upcoming()])
-        return runner.run(of, seed, role, prune)
-
-    run_race(race, run)
-    assert [one[0] for one in upcoming] == requests
-    assert len({seed for _of, seed in upcoming[0]}) == RULES.max_runs
-
-
 def trial_of_the_reference(number: int, seed: int) -> BaselineRow:
     """Return the row of a run of the baseline that failed on this seed."""
     row = baseline_row(number, 4.2, seed)

@@ -20,7 +20,10 @@ from tests.support import nights
 from tests.support.accounts import rest_faults
 from tests.support.nights import rows_of, work, written
 from tests.support.simulated.executor import SimulatedExecutor
+from tests.support.simulated.world import Run
 from tests.support.timed import Killed
+from tests.support.worlds import RateWorld
+from trainer.spec import Config
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise
@@ -270,4 +273,52 @@ def test_a_pause_lets_iterations_finish(tmp_path: Path, monkeypatch: pytest.Monk
     assert flying == [0], "what was in flight landed first"
     check_campaign_complete(tmp_path, 15)
     events = [row["event"] for row in written(tmp_path) if row["kind"] == "event"]
-    assert [event for event in events if event != "not_needed"][-2:] == ["paused", "resumed"]
+    assert events[-2:] == ["paused", "resumed"]
+
+
+# --- races that share --------------------------------------------------------------------------
+
+OF_LANES = {"place", "lanes", "trial_id", "trial_ids"}
+
+
+class CloseWorld(RateWorld):
+    """A world of nearly equal configs, so that races are long, with trials of different length."""
+
+    def truth(self, config: Config) -> float:
+        return 3.0 + 0.05 * Random(config.config_hash).random()
+
+    def run(self, config: Config, seed: int) -> Run:
+        draw = Random(f"{config.config_hash}:{seed}")
+        return Run(2 + 8 * draw.random(), self.truth(config) + draw.gauss(0, 0.05))
+
+
+def without(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without(one) for name, one in value.items() if name not in OF_LANES}
+    return [without(one) for one in value] if isinstance(value, list) else value
+
+
+def one_by_one(directory: Path, iterations: int, lanes: int) -> list[Any]:
+    """Run one race at a time, so that each sees the previous one's result on any lanes; return the
+    rows without the places and numbers of their trials."""
+    for done in range(1, iterations + 1):
+        work(directory, Goal(iterations=done), lanes=lanes)
+    return [without(row) for row in written(directory)]
+
+
+@pytest.mark.parametrize("lanes", [2, pytest.param(16, marks=pytest.mark.slow)])
+def test_a_race_decides_as_on_one_lane(lanes: int, tmp_path: Path) -> None:
+    assert one_by_one(tmp_path / "several", 12, lanes) == one_by_one(tmp_path / "one", 12, 1)
+
+
+@pytest.mark.parametrize("seed", [6, 13])
+def test_a_reference_is_trained_once_for_all_races_that_want_it(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nights, "WORLD", CloseWorld())
+    for goal in (2, 4, 7):
+        work(tmp_path, Goal(iterations=goal), lanes=8, seed=seed, baseline_seeds=2)
+    check_campaign_complete(tmp_path, 7)
+    rows = iterations(written(tmp_path))
+    runs = [(one["config_hash"], one["seed"]) for row in rows for one in row["trials"]]
+    assert len(set(runs)) == len(runs), "a config was trained twice on one seed"
