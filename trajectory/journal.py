@@ -11,7 +11,7 @@ describes, and its size and each line's are limited.
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple
@@ -208,20 +208,6 @@ def open_journal(path: Path) -> BinaryIO:
         file.close()
         raise _too_long(path)
     return file
-
-
-def batches(records: Iterable[Record], *, rows: int, size: int) -> Iterator[list[Record]]:
-    """Yield lists of at most ``rows`` records; a list also ends once it holds ``size`` bytes."""
-    batch: list[Record] = []
-    held = 0
-    for record in records:
-        batch.append(record)
-        held += len(record.raw)
-        if len(batch) >= rows or held >= size:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch
 
 
 def _parse(path: Path, line: int, raw: bytes) -> Row:

@@ -81,7 +81,7 @@ class Campaign(Closing):
             self.history = resources.enter_context(
                 History(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
             )
-            self.history.catch_up(self.results)
+            self.history.catch_up()
             self._resources = resources.pop_all()
 
     def _first_row(self, sandbox: str) -> CampaignRow:
@@ -128,7 +128,7 @@ class Campaign(Closing):
         campaign, because the journal holds every row. A later call adds the missing rows.
         """
         try:
-            self.history.catch_up(self.results)
+            self.history.catch_up()
         except (HistoryError, MachineryError) as error:
             return f"the history lags behind the journal: {error}"
         return None

@@ -18,7 +18,7 @@ from autoresearch.values import Frozen
 from bench.cluster.driver import Driver, keep_output
 from bench.cluster.victims import Victims
 from bench.figure import Figure
-from tests.support.accounts import index_faults, rest_faults, row_faults
+from tests.support.accounts import history_faults, rest_faults, row_faults
 from tests.support.campaigns import Toy
 from tests.support.ray_clusters import LocalCluster, local_cluster
 from tests.support.waiting import wait_until
@@ -183,7 +183,7 @@ class _Night:
             yield "rows that were there are not"
         yield from row_faults(json.loads(line) for line in data.splitlines())
         if data.count(b"\n") > 1:  # else its tables may not exist yet
-            yield from index_faults(self._toy.campaign)
+            yield from history_faults(self._toy.campaign)
 
 
 def _figures(done: list[Kill]) -> list[Figure]:

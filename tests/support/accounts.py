@@ -12,49 +12,39 @@ from autoresearch.layout import HISTORY_FILE, IN_FLIGHT_DIR, JOURNAL_FILE, TRIAL
 from tests.support.campaigns import Toy
 from trajectory.history import tables
 from trajectory.history.store import History
-from trajectory.reading import Results
 
-Tables = dict[str, list[tuple[object, ...]]]
+Rows = list[tuple[object, ...]]
 
 
-def dump(where: str | Path) -> Tables:
-    """Return every row of every table of a history, all of one moment."""
+def dump(where: str | Path) -> Rows:
+    """Return every row of a history, all of one moment."""
     engine = tables.connect(where)
     try:
         with engine.connect() as connection:
-            return {
-                table.name: sorted(tuple(row) for row in connection.execute(sa.select(table)))
-                for table in tables.metadata.sorted_tables
-            }
+            return sorted(tuple(row) for row in connection.execute(sa.select(tables.rows)))
     finally:
         engine.dispose()
 
 
-def rebuilt(journal: Path, length: int | None = None) -> Tables:
-    """Return every row of a history that is rebuilt from the journal's first ``length`` bytes. None
-    stands for the whole journal."""
+def rebuilt(journal: Path) -> Rows:
+    """Return every row of a history that is rebuilt from the journal."""
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory, JOURNAL_FILE)
-        copy.write_bytes(journal.read_bytes()[:length])
+        copy.write_bytes(journal.read_bytes())
         with History(copy.with_name(HISTORY_FILE), copy) as history:
-            history.catch_up(Results(copy))
+            history.catch_up()
         return dump(copy.with_name(HISTORY_FILE))
 
 
-def index_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
-    """Return the differences between a history and one rebuilt from as much of the journal.
+def history_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
+    """Return the differences between a history and the beginning of one rebuilt from the journal.
 
     The history may lag behind the journal, but it may not be wrong. ``where`` is the history's
     place, the campaign's own by default.
     """
-    where = where or campaign / HISTORY_FILE
-    found = dump(where)
-    if not found[tables.campaigns.name]:
-        return []  # no row has been indexed yet
-    [(_id, length, *_others)] = found[tables.campaigns.name]
-    assert isinstance(length, int)
-    anew = rebuilt(campaign / JOURNAL_FILE, length)
-    return [f"{name} is not as made anew" for name, there in found.items() if there != anew[name]]
+    found = dump(where or campaign / HISTORY_FILE)
+    anew = rebuilt(campaign / JOURNAL_FILE)
+    return [] if found == anew[: len(found)] else ["the history is not as made anew"]
 
 
 def row_faults(rows: Iterable[dict[str, Any]]) -> list[str]:

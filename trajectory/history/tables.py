@@ -1,7 +1,7 @@
-"""Define the history's tables, and connections to their database.
+"""Define the history's table, and connections to its database.
 
-The tables' names contain the version of their layout. There are no migrations: if the tables of
-this version are missing, they are filled from the journal.
+The table's name contains the version of its layout. There are no migrations: each session fills it
+from the journal.
 """
 
 import sqlite3
@@ -17,85 +17,27 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from autoresearch.campaign_files import check_database, has_file
 from autoresearch.errors import HistoryError, MachineryError
 
-LAYOUT = 7
+LAYOUT = 8
 BUSY_TIMEOUT_S = 30.0
 MEMORY = ":memory:"
 
 metadata = sa.MetaData()
-_BIG = sa.BigInteger()
-_REAL: sa.Double[float] = sa.Double()
-
-campaigns = sa.Table(
-    f"campaigns_v{LAYOUT}",
-    metadata,
-    sa.Column("campaign_id", sa.Text, primary_key=True),
-    sa.Column("journal_end", _BIG, nullable=False, comment="bytes of the journal indexed"),
-    sa.Column("journal_sha256", sa.Text, nullable=False, comment="of those bytes"),
-    sa.Column("lines", _BIG, nullable=False),
-)
-"""The indexed part of each campaign's journal."""
-
 rows = sa.Table(
     f"rows_v{LAYOUT}",
     metadata,
     sa.Column("campaign_id", sa.Text, primary_key=True),
-    sa.Column("line", _BIG, primary_key=True, autoincrement=False),
+    sa.Column("line", sa.BigInteger(), primary_key=True, autoincrement=False),
     sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("iter", _BIG),
-    sa.Column("action", sa.Text),
-    sa.Column("config_hash", sa.Text),
-    sa.Column("json", sa.Text, nullable=False, comment="the line itself"),
-    sa.Index(f"rows_by_kind_v{LAYOUT}", "campaign_id", "kind", "line"),
+    sa.Column("json", sa.Text, nullable=False, comment="the journal's line itself"),
 )
-
-trials = sa.Table(
-    f"trials_v{LAYOUT}",
-    metadata,
-    sa.Column("campaign_id", sa.Text, primary_key=True),
-    sa.Column("line", _BIG, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("trial_id", sa.Text, nullable=False),
-    sa.Column("role", sa.Text, nullable=False),
-    sa.Column("config_hash", sa.Text, nullable=False),
-    sa.Column("seed", sa.Text, nullable=False, comment="any size of integer"),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("objective", _REAL),
-    sa.Column("train_s", _REAL),
-    sa.Column("wall_s", _REAL, nullable=False),
-    sa.Index(f"trials_by_config_v{LAYOUT}", "campaign_id", "config_hash"),
-)
-
-configs = sa.Table(
-    f"configs_v{LAYOUT}",
-    metadata,
-    sa.Column("campaign_id", sa.Text, primary_key=True),
-    sa.Column(
-        "position", _BIG, primary_key=True, autoincrement=False, comment="order first seen, from 0"
-    ),
-    sa.Column("config_hash", sa.Text, nullable=False),
-    sa.Column("iter", _BIG, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("n", sa.Integer, nullable=False, comment="seeds measured"),
-    sa.Column("mean_objective", _REAL, comment="over them"),
-    sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("train_s", _REAL, nullable=False),
-    sa.Column("params", _BIG),
-    sa.Column("config", sa.Text, nullable=False, comment="JSON"),
-)
-
-
-_CREATION = 0x6175746F
-"""Key of the lock under which processes create tables in PostgreSQL: any number, the same in
-all."""
-
 
 _UNUSABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 _UNDEFINED = {"42P01", "42703"}
 """SQLSTATE codes of a missing table and a missing column."""
 
 
-class DamagedIndexError(HistoryError):
-    """The database is no SQLite file, or its tables have other columns."""
+class DamagedHistoryError(HistoryError):
+    """The database is no SQLite file, or its table has other columns."""
 
 
 def connect(where: str | Path) -> sa.Engine:
@@ -109,11 +51,7 @@ def connect(where: str | Path) -> sa.Engine:
     if path is not None:
         return _sqlite(partial(_open_file, path), QueuePool)
     try:
-        engine = sa.create_engine(str(where), pool_pre_ping=True)
-        if engine.dialect.driver == "psycopg":
-            from trajectory.history.servers import impatient  # noqa: PLC0415 (an optional extra)
-
-            engine = impatient(engine)
+        return sa.create_engine(str(where), pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # The error may show part of the password as the port.
         why = "its port is not a number" if isinstance(error, ValueError) else error
@@ -121,14 +59,11 @@ def connect(where: str | Path) -> sa.Engine:
             f"the history cannot be kept at {hidden(where)} ({why}); give a file's path or a "
             "SQLAlchemy URL whose driver is installed, such as postgresql+psycopg://host/database"
         ) from error
-    return engine
 
 
 def create(connection: sa.Connection) -> None:
-    """Create the missing tables; several campaigns may do so at once."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
-    metadata.create_all(connection)
+    """Create the table if it is missing."""
+    connection.execute(sa.schema.CreateTable(rows, if_not_exists=True))
 
 
 def sqlite_path(where: str | Path) -> Path | None:
@@ -159,7 +94,7 @@ def hidden(where: str | Path) -> str:
 def translated(where: str | Path) -> Iterator[None]:
     """Translate a database's errors into the project's.
 
-    :raises DamagedIndexError: for a damaged SQLite file, or for missing or different tables.
+    :raises DamagedHistoryError: for a damaged SQLite file, or for a missing or different table.
     :raises MachineryError: for a full disk.
     :raises HistoryError: for anything else.
     """
@@ -170,7 +105,7 @@ def translated(where: str | Path) -> Iterator[None]:
         code = getattr(cause, "sqlite_errorcode", -1) & 0xFF
         what = f"the history at {hidden(where)} failed ({str(cause).splitlines()[0]})"
         if code in _UNUSABLE or getattr(cause, "sqlstate", None) in _UNDEFINED:
-            raise DamagedIndexError(f"{what}; run autoresearch reindex") from error
+            raise DamagedHistoryError(f"{what}; run autoresearch reindex") from error
         if code == sqlite3.SQLITE_FULL:
             raise MachineryError(f"{what}; free some disk space and resume") from error
         raise HistoryError(
@@ -201,7 +136,7 @@ def check_file(path: Path) -> None:
     files by their paths, so they are checked before.
 
     :raises HistoryError: if it or a file beside it is no plain file.
-    :raises DamagedIndexError: if its tables or triggers are not those of this module.
+    :raises DamagedHistoryError: if its table or triggers are not those of this module.
     """
     try:
         check_database(path.parent, path.name)
@@ -215,13 +150,13 @@ def check_file(path: Path) -> None:
     known = _own_schema()
     for entry, sql in found.items():
         if entry[0] == "trigger" or known.get(entry, sql) != sql:
-            raise DamagedIndexError(f"the history at {path} has a {entry[0]} that is not ours")
+            raise DamagedHistoryError(f"the history at {path} has a {entry[0]} that is not ours")
 
 
 def _own_schema() -> dict[tuple[str, str], str]:
     with closing(sqlite3.connect(MEMORY)) as connection:
         with _sqlite(lambda: connection, StaticPool).begin() as made:
-            metadata.create_all(made)
+            create(made)
         return _schema_of(connection)
 
 

@@ -7,16 +7,38 @@ import json
 import sqlite3
 import tomllib
 
-from trajectory.history import tables
+from trajectory.history.tables import rows
+from trajectory.rows import CampaignRow
 
-_ITERATION = "FROM {rows} AS r WHERE r.campaign_id = {id} AND r.kind = 'iteration' ORDER BY r.iter"
-_TRIAL = (
-    "FROM (SELECT t.*, r.kind, r.iter, r.json, CASE r.kind WHEN 'iteration' THEN "
-    "json_extract(r.json, '$.trials[' || t.number || ']') ELSE json_extract(r.json, '$.trial') END "
-    "AS record FROM {trials} AS t JOIN {rows} AS r USING (campaign_id, line)) AS t "
-    "WHERE t.campaign_id = {id} ORDER BY t.line, t.number"
+_ITERATION = "FROM {rows} AS r WHERE r.campaign_id = {id} AND r.kind = 'iteration' ORDER BY iter"
+_ALL_TRIALS = (
+    "SELECT r.line, r.kind, r.json, t.key AS number, t.value AS record, "
+    "CASE json_extract(t.value, '$.result.direction') WHEN 'maximise' THEN -1 ELSE 1 END AS sign, "
+    "coalesce(json_extract(t.value, '$.result.val_bpb'), json_extract(t.value, '$.result.score')) "
+    "AS score FROM {rows} AS r, json_each(coalesce(json_extract(r.json, '$.trials'), "
+    "json_array(json_extract(r.json, '$.trial')))) AS t WHERE r.campaign_id = {id} "
+    "AND t.type = 'object'"
 )
-_CONFIG = "FROM {configs} AS c WHERE c.campaign_id = {id} ORDER BY c.position"
+_OF_ITERATION = "CASE t.kind WHEN 'iteration' THEN json_extract(t.json, '$.iter') END"
+_TRIAL = f"FROM ({_ALL_TRIALS}) AS t ORDER BY t.line, t.number"
+# In a query with min() or max() SQLite takes the other columns from the row of that value.
+_CONFIG = (
+    "FROM (SELECT json_extract(json, '$.config_hash') AS hash, coalesce(json_extract(json, "
+    "'$.iter'), 0) AS iter, json_extract(json, '$.config') AS config, min(line) AS line "
+    "FROM {rows} WHERE campaign_id = {id} AND kind IN ('baseline', 'iteration') "
+    "AND json_extract(json, '$.config_hash') IS NOT NULL GROUP BY hash) AS c "
+    "LEFT JOIN (SELECT json_extract(json, '$.config_hash') AS hash, json_extract(json, "
+    "'$.decision.action') AS action, max(line) FROM {rows} WHERE campaign_id = {id} "
+    "AND kind = 'iteration' GROUP BY hash) AS d USING (hash) "
+    "LEFT JOIN (SELECT hash, sum(n) AS n, avg(score) AS score, avg(sign * score) AS objective, "
+    "sum(failures) AS failures, sum(train_s) AS train_s, max(params) AS params FROM (SELECT "
+    "json_extract(record, '$.config_hash') AS hash, record -> '$.seed' AS seed, sign, score, "
+    "max(score IS NOT NULL) AS n, sum(score IS NULL) AS failures, "
+    "sum(json_extract(record, '$.result.train_s')) AS train_s, "
+    "json_extract(record, '$.result.params') AS params FROM (" + _ALL_TRIALS + ") "
+    "WHERE kind IN ('baseline', 'iteration') GROUP BY hash, seed) GROUP BY hash) AS m USING (hash) "
+    "ORDER BY c.line"
+)
 _CONFIRMATION = (
     "FROM {rows} AS r, json_each(r.json, '$.found.configs') AS c, json_each(c.value, '$.gains') "
     "AS g WHERE r.campaign_id = {id} AND r.kind = 'confirmed' ORDER BY r.line, c.key, g.key"
@@ -37,7 +59,7 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     "iterations": (
         _ITERATION,
         (
-            ("iter", "r.iter", "number of the iteration, from 1"),
+            ("iter", _json("r.json", "iter"), "number of the iteration, from 1"),
             ("at", _json("r.json", "at"), "when it ended, ISO 8601, UTC"),
             ("proposer", _json("r.json", "proposer.kind"), "kind of proposer"),
             ("model", _json("r.json", "proposer.model"), "the language model, if one was asked"),
@@ -45,8 +67,8 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("reason", _json("r.json", "proposal.reason"), "the proposer's reason"),
             ("rail", _json("r.json", "verdict.rail"), "rail that refused the proposal"),
             ("why", _json("r.json", "verdict.why"), "why it was refused"),
-            ("action", "r.action", "keep, discard or none"),
-            ("config_hash", "r.config_hash", "the candidate"),
+            ("action", _json("r.json", "decision.action"), "keep, discard or none"),
+            ("config_hash", _json("r.json", "config_hash"), "the candidate"),
             ("reference_hash", _json("r.json", "decision.reference_hash"), "what it raced against"),
             ("estimate", _objective("estimate"), "the candidate's objective"),
             ("reference", _objective("reference"), "the reference's objective"),
@@ -62,16 +84,20 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     "trials": (
         _TRIAL,
         (
-            ("trial_id", "t.trial_id", "name of its folder in trials"),
-            ("iter", "t.iter", "iteration; empty outside iterations"),
+            ("trial_id", _json("t.record", "trial_id"), "name of its folder in trials"),
+            (
+                "iter",
+                "CASE t.kind WHEN 'iteration' THEN json_extract(t.json, '$.iter') END",
+                "iteration; empty outside iterations",
+            ),
             ("kind", "t.kind", "kind of row: baseline, iteration, confirm, stress, …"),
-            ("role", "t.role", "candidate, reference, baseline, …"),
-            ("config_hash", "t.config_hash", "the config that was trained"),
-            ("seed", "t.seed", "as text, because it may exceed 64 bits"),
-            ("status", "t.status", "ok or scored, or how it failed"),
+            ("role", _json("t.record", "role"), "candidate, reference, baseline, …"),
+            ("config_hash", _json("t.record", "config_hash"), "the config that was trained"),
+            ("seed", "t.record -> '$.seed'", "as text, because it may exceed 64 bits"),
+            ("status", _json("t.record", "result.status"), "ok or scored, or how it failed"),
             ("message", _json("t.record", "result.message"), "of a failure"),
-            ("objective", "t.objective", "lower is better"),
-            ("score", "{sign} * t.objective", "in the campaign's unit and direction"),
+            ("objective", "t.sign * t.score", "lower is better"),
+            ("score", "t.score", "in the campaign's unit and direction"),
             ("steps", _json("t.record", "result.steps"), "optimizer steps"),
             ("params", _json("t.record", "result.params"), "parameters"),
             ("tokens_per_s", _json("t.record", "result.tokens_per_s"), "training speed"),
@@ -79,22 +105,22 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("peak_gpu_mem_gib", _json("t.record", "result.peak_gpu_mem_gib"), "of a command, GiB"),
             ("energy_wh", _json("t.record", "result.energy_wh"), "watt-hours"),
             ("gpu_util_pct", _json("t.record", "result.gpu_util_pct"), "mean utilization"),
-            ("train_s", "t.train_s", "seconds of training"),
-            ("wall_s", "t.wall_s", "seconds from request to result"),
+            ("train_s", _json("t.record", "result.train_s"), "seconds of training"),
+            ("wall_s", _json("t.record", "wall_s"), "seconds from request to result"),
         ),
     ),
     "configs": (
         _CONFIG,
         (
-            ("config_hash", "c.config_hash", "SHA-256 of the config"),
+            ("config_hash", "c.hash", "SHA-256 of the config"),
             ("iter", "c.iter", "iteration that first proposed it; 0 is the baseline"),
-            ("action", "c.action", "latest decision: keep, discard or none"),
-            ("n", "c.n", "seeds measured"),
-            ("objective", "c.mean_objective", "mean over those; lower is better"),
-            ("score", "{sign} * c.mean_objective", "the mean in the campaign's unit and direction"),
-            ("failures", "c.failures", "failed trials"),
-            ("train_s", "c.train_s", "seconds of training in all"),
-            ("params", "c.params", "parameters"),
+            ("action", "coalesce(d.action, 'none')", "latest decision: keep, discard or none"),
+            ("n", "coalesce(m.n, 0)", "seeds measured"),
+            ("objective", "m.objective", "mean over those; lower is better"),
+            ("score", "m.score", "the mean in the campaign's unit and direction"),
+            ("failures", "coalesce(m.failures, 0)", "failed trials"),
+            ("train_s", "coalesce(m.train_s, 0.0)", "seconds of training in all"),
+            ("params", "m.params", "parameters"),
         ),
     ),
     "confirmations": (
@@ -120,49 +146,38 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
 After its columns, ``configs`` has one column for each field of a config, the knobs first."""
 
 
-def create_views(connection: sqlite3.Connection, campaign_id: str) -> None:
+def create_views(connection: sqlite3.Connection, campaign: CampaignRow | None) -> None:
     """Create the views of one campaign, replacing those of the same names."""
-    names = {"rows": tables.rows, "trials": tables.trials, "configs": tables.configs}
-    given = {name: table.name for name, table in names.items()} | {"id": _quoted(campaign_id)}
-    sign, fields = _campaign_facts(connection, campaign_id)
+    given = {"rows": rows.name, "id": _quoted(campaign.id if campaign else "")}
     for name, (source, described) in VIEWS.items():
         columns = [(column, expression) for column, expression, _ in described]
-        if name == "configs":
+        if name == "configs" and campaign is not None:
             taken = {column for column, _ in columns}
-            columns += ((f"config_{k}" if k in taken else k, path) for k, path in fields.items())
+            fields = _fields(connection, campaign)
+            columns += [(f"config_{k}" if k in taken else k, path) for k, path in fields.items()]
         selected = ", ".join(
-            f"{expression.replace('{sign}', sign)} AS " + _quoted(column, '"')
-            for column, expression in columns
+            f"{expression} AS " + _quoted(column, '"') for column, expression in columns
         )
         connection.execute(f"DROP VIEW IF EXISTS {name}")
         connection.execute(f"CREATE VIEW {name} AS SELECT {selected} {source.format_map(given)}")
 
 
-def _campaign_facts(connection: sqlite3.Connection, campaign_id: str) -> tuple[str, dict[str, str]]:
-    """Return the factor from objective to score, and the expression of each field of a config."""
+def _fields(connection: sqlite3.Connection, campaign: CampaignRow) -> dict[str, str]:
+    """Return the expression of each field of a config, the knobs first."""
     row = connection.execute(
-        f"SELECT json FROM {tables.rows.name} WHERE campaign_id = ? AND kind = 'campaign'",
-        (campaign_id,),
+        f"SELECT json_extract(json, '$.config') FROM {rows.name} WHERE campaign_id = ? "
+        "AND kind = 'baseline' LIMIT 1",
+        (campaign.id,),
     ).fetchone()
-    config = connection.execute(
-        f"SELECT config FROM {tables.configs.name} WHERE campaign_id = ? AND position = 0",
-        (campaign_id,),
-    ).fetchone()
-    path = "$."
-    first = json.loads(row[0]) if row else {}
-    direction = (first.get("measure") or {}).get("direction")
-    values = json.loads(config[0]) if config else {}
+    values, path = json.loads(row[0]) if row else {}, "$."
     if isinstance(values.get("values"), dict):
         values, path = values["values"], "$.values."
     try:
-        knobs = list(tomllib.loads(first.get("menu_toml", "")).get("knobs", {}))
+        knobs = list(tomllib.loads(campaign.menu_toml).get("knobs", {}))
     except (tomllib.TOMLDecodeError, AttributeError):  # only in an edited journal
         knobs = []
     ordered = [*(name for name in knobs if name in values), *values]
-    fields = {
-        name: f"json_extract(c.config, {_quoted(path + json.dumps(name))})" for name in ordered
-    }
-    return ("-1" if direction == "maximise" else "1"), fields
+    return {name: f"json_extract(c.config, {_quoted(path + json.dumps(name))})" for name in ordered}
 
 
 def _quoted(text: str, mark: str = "'") -> str:

@@ -92,7 +92,7 @@ def open_views(journal: Path) -> Iterator[Views]:
     """
     results = Results(journal)
     with History(tables.MEMORY, journal) as history:
-        history.catch_up(results)
+        history.catch_up()
         with history.views(results) as connection:
             connection.execute("PRAGMA query_only=ON")
             connection.execute("PRAGMA temp_store=MEMORY")

@@ -11,12 +11,16 @@ import pytest
 
 from autoresearch.errors import HistoryError
 from tests.support.campaigns import installed
+from tests.support.configs import config
 from tests.support.places import ROOT
+from tests.support.rows import Simulator, iteration_row, trial, write_journal
+from trainer.spec import CommandOk
 from trajectory.history import asking
 from trajectory.history.view_definitions import VIEWS
 from trajectory.history.views import open_views
 from trajectory.journal import read_rows
-from trajectory.rows import ConfirmedRow, IterationRow, trials_of
+from trajectory.reading import Results
+from trajectory.rows import ConfirmedRow, IterationRow, Row, trials_of
 
 ENDLESS = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT "
 
@@ -63,18 +67,45 @@ def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
     assert not (campaign / "history.sqlite").exists()
 
 
+def test_configs_are_those_of_the_evidence(campaign: Path) -> None:
+    """Configs that failed, were trained on several seeds, or score with the other sign, too."""
+    rows: list[Row] = [*Simulator(7).rows(60)]
+    candidate = config(lr=0.0123)
+    score = CommandOk(score=3.5, direction="maximise", train_s=2, setup_s=0.1)
+    rows.append(iteration_row(1000, candidate, (trial(9001, candidate, 2**70, score),)))
+    write_journal(campaign / "simulated.jsonl", iter(rows))
+    for journal in (campaign / "trajectory.jsonl", campaign / "simulated.jsonl"):
+        evidence = Results(journal).evidence
+        with open_views(journal) as views:
+            found = views.query(
+                "SELECT config_hash, iter, action, n, failures, params, objective, train_s "
+                "FROM configs"
+            ).rows
+            seeds = dict(views.query("SELECT trial_id, seed FROM trials").rows)
+        known = list(evidence.configs.values())
+        assert [row[:6] for row in found] == [
+            (one.config_hash, one.iter, one.action, one.n, len(one.failures), one.params)
+            for one in known
+        ]
+        assert [row[6] for row in found] == pytest.approx(
+            [one.mean if one.n else None for one in known]
+        )
+        assert [row[7] for row in found] == pytest.approx([one.train_s for one in known])
+    assert max(seeds.values(), key=len) == str(2**70)
+
+
 @pytest.mark.parametrize(
     "query",
     [
-        "DROP TABLE rows_v7",
-        "DELETE FROM trials_v7",
+        "DROP TABLE rows_v8",
+        "DELETE FROM rows_v8",
         "ATTACH 'stolen.sqlite' AS s",
         "VACUUM INTO 'stolen.sqlite'",
         "PRAGMA query_only = OFF",
         "SELECT * FROM pragma_database_list",
         "SELECT load_extension('x')",
         "CREATE TEMP TABLE t (a)",
-        "SELECT 1; DROP TABLE rows_v7",
+        "SELECT 1; DROP TABLE rows_v8",
         "SELECT zeroblob(100000000)",
         "SELECT hex(zeroblob(500000)) LIKE '%' || hex(zeroblob(20000)) || '1%'",
         f"{ENDLESS} count(*) FROM t",
