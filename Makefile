@@ -23,7 +23,7 @@ CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit ip
 # CI runs the slow tests and those of other versions too: make test SLOW=1
 PYTEST_MARKS := -m "not containers$(if $(SLOW),, and not versions and not slow)"
 
-.PHONY: loop test lint types tests quick explore model model-loop containers versions bench docs reference clean
+.PHONY: loop test lint types tests quick explore model model-loop containers versions bench size docs reference clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -88,6 +88,10 @@ versions: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+# Files, statements and syntax-tree nodes of the product, by package.
+size: $(VENV)/.installed-dev
+	@$(BIN)/python -m bench.size
 
 # The documentation at http://127.0.0.1:8000, rebuilt when a page changes.
 docs: $(VENV)/.installed-dev
