@@ -7,7 +7,7 @@ from tests.support.commands import script
 from tests.support.in_process import run_here
 from tests.support.own_trainers import DATA, TRAIN, Own, by_hand
 from tests.support.waiting import wait_until
-from trainer.isolation.trial_files import read_curve
+from trajectory.curves import read_curve
 
 
 def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     ]
     for trial in scored[:3]:
         curve, score = by_hand(own, trial["trial_id"])
-        points = read_curve(own.campaign / "trials" / trial["trial_id"])
+        points = read_curve(own.campaign, trial["trial_id"])
         assert [(point.step, point.loss) for point in points] == curve
         assert trial["result"]["score"] == score
     listed = own("top")

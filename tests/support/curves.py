@@ -1,13 +1,15 @@
 """Provide learning curves, synthetic or from real training."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autoresearch.layout import CURVE_FILE
 from funnel.stress.detectors import judge_run
 from tests.support.rows import ok
-from trainer.spec import CurvePoint, TrialFailed, TrialOk
+from trainer.spec import CurveLines, CurvePoint, TrialFailed, TrialOk
 from trajectory.rows import StressVerdict
 
 Floats = NDArray[np.float64]
@@ -37,6 +39,11 @@ def points(
         for step, (value, norm) in enumerate(zip(loss, norms, strict=True), start=1)
         if step == 1 or step % every == 0 or step == len(loss)
     ]
+
+
+def left_by(trial: Path) -> list[CurvePoint]:
+    """Return the curve that a trial left in its directory."""
+    return CurveLines().feed((trial / CURVE_FILE).read_bytes())
 
 
 def noisy(

@@ -36,7 +36,6 @@ from trainer.isolation.scratch import clear
 from trainer.spec import (
     CurveLines,
     CurvePoint,
-    KeptCurve,
     Measured,
     TrialFailed,
     TrialSpec,
@@ -114,19 +113,6 @@ def wall_s(trial_dir: Path, at_most_s: float) -> float:
         return min(max(0.0, (trial_dir / RESULT_FILE).lstat().st_mtime - began), at_most_s)
     except OSError:
         return 0.0
-
-
-def read_curve(trial_dir: Path) -> list[CurvePoint]:
-    """Return the learning curve a trial left, thinned if it is very long, without invalid lines."""
-    fd = _open_regular(trial_dir / CURVE_FILE)
-    if fd is None:
-        return []
-    lines, kept, left_bytes = CurveLines(), KeptCurve(), MAX_CURVE_BYTES
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        while left_bytes > 0 and (chunk := file.read(_CURVE_CHUNK_BYTES)):
-            kept.add(lines.feed(chunk))
-            left_bytes -= len(chunk)
-    return kept.points()
 
 
 class CurveTail:

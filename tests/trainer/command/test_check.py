@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.commands import SCORE, command, command_spec, script
+from tests.support.curves import left_by
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.trial_files import read_curve
 from trainer.spec import CommandOk, TrialFailed
 from trainer.spec.command import Check
 
@@ -137,7 +137,7 @@ def test_the_checks_score_stands_against_attacks(
     assert isinstance(result, CommandOk), result
     assert (result.score, result.steps) == (2.5, 7)
     trial = tmp_path / "campaign" / "trials" / "t000001"
-    assert [point.step for point in read_curve(trial)] == [7]
+    assert [point.step for point in left_by(trial)] == [7]
     assert "['check.py', 'helper.py', 'train.py']" in (trial / "trainer.log").read_text()
     assert not (trial / "tmp").exists()
 

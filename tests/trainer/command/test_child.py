@@ -10,13 +10,13 @@ import pytest
 
 from autoresearch.errors import MachineryError
 from tests.support.commands import command, command_spec, script
+from tests.support.curves import left_by
 from trainer.command.child import run_command
 from trainer.command.workspace import work_dir
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.command_process import CommandProcess
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import finished_trial
-from trainer.isolation.trial_files import read_curve
 from trainer.spec import CommandOk, Measure, PruneRule, ScoreRule, TrialFailed, TrialSpec
 
 ENTRY = COMMAND_ENTRY
@@ -343,7 +343,7 @@ print("step 20: train loss 0.9, val loss", sys.argv[1])
     result = run(text, "{lr}", values={"lr": 1.25}, measure=measure)
     assert isinstance(result, CommandOk), result
     assert (result.score, result.objective, result.steps) == (1.25, -1.25, 20)
-    points = [(point.step, point.loss) for point in read_curve(run.trial)]
+    points = [(point.step, point.loss) for point in left_by(run.trial)]
     assert points == [(0, 3.0), (5, 2.5), (10, 2.0), (15, 1.5), (20, 1.0)]
     assert "time 1ms" in run.log()
 

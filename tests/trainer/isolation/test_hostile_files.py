@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,9 +25,9 @@ from trainer.envelope.sweep import counted_step_s
 from trainer.isolation.messages import Ended, Said
 from trainer.isolation.outcome import Ending, finished_trial, judge
 from trainer.isolation.scratch import clear
-from trainer.isolation.trial_files import CurveTail, TrialFiles, read_curve, wall_s
+from trainer.isolation.trial_files import CurveTail, TrialFiles, wall_s
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
-from trainer.spec.result import MAX_POINTS, CurveLines, KeptCurve
+from trainer.spec.result import CurveLines, KeptCurve
 
 POINT = CurvePoint(step=1, tokens=1024, loss=5.5, lr=1e-3, grad_norm=1.0, elapsed_s=0.05)
 UGLY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x00"
@@ -150,19 +149,6 @@ def test_any_bytes_are_a_curve_of_some_points(data: bytes, cut: int) -> None:
     assert points + pieces.feed(b"\n" + sound) == whole == [POINT]
 
 
-def test_a_long_curve_is_thinned_and_takes_little_memory(tmp_path: Path) -> None:
-    with (tmp_path / "curve.jsonl").open("wb") as file:
-        for step in range(1, 60_001):
-            file.write(point_line(step=step) + b"\n")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    curve = read_curve(tmp_path)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB
-    assert MAX_POINTS / 2 <= len(curve) <= MAX_POINTS
-    assert (curve[0].step, curve[-1].step) == (1, 60_000)
-    strides = {after.step - before.step for before, after in pairwise(curve[:-1])}
-    assert len(strides) == 1, "the thinning is even"
-
-
 def test_a_curve_of_an_honest_length_is_whole() -> None:
     kept = KeptCurve()
     points = [POINT.model_copy(update={"step": step}) for step in range(1, 5001)]
@@ -171,10 +157,9 @@ def test_a_curve_of_an_honest_length_is_whole() -> None:
 
 
 def test_a_sparse_gigabyte_is_not_read(tmp_path: Path) -> None:
-    for name in ("curve.jsonl", RESULT_FILE, "spec.json"):
+    for name in (RESULT_FILE, "spec.json"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(1 << 40)
-    assert read_curve(tmp_path) == []
     assert finished_trial(tmp_path) is None
 
 
@@ -255,7 +240,7 @@ def test_what_lies_in_a_files_place_is_no_result(place: Path, obstacle: Any) -> 
     place.mkdir()
     for name in ("spec.json", "trainer.log", "curve.jsonl", "tmp"):
         obstacle(place / name)
-    assert read_curve(place) == []
+    assert CurveTail(place / "curve.jsonl").read() == []
     spec = trial_spec()
     files = TrialFiles(spec, place)
     assert files.curve.read() == []

@@ -13,12 +13,12 @@ from torch import nn
 from autoresearch.errors import CorpusError
 from tests.support.commands import command, command_spec
 from tests.support.corpora import prose, write_corpus
+from tests.support.curves import left_by
 from tests.support.present import known
 from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import FreshText, holdout_split
 from trainer.isolation.outcome import contradiction
-from trainer.isolation.trial_files import read_curve
 from trainer.spec import (
     Averaging,
     Budget,
@@ -72,7 +72,7 @@ def test_scoring_more_changes_no_other_number(
     plain = trained(corpus, tmp_path / "a", recipe=recipe)
     more = trained(corpus, tmp_path / "b", recipe=recipe, checkpoints=checkpoints, texts=texts)
     assert (plain.val_bpb, plain.train_loss_last) == (more.val_bpb, more.train_loss_last)
-    curves = [[point.loss for point in read_curve(tmp_path / name)] for name in "ab"]
+    curves = [[point.loss for point in left_by(tmp_path / name)] for name in "ab"]
     assert curves[0] == curves[1]
     assert len(set(more.checkpoints_bpb)) == 4
     assert more.checkpoints_bpb[3] == more.val_bpb
@@ -144,7 +144,7 @@ def test_the_average_scores_every_text(corpus: Corpus, aside: FreshText, tmp_pat
 def test_a_cooldown_changes_only_the_end(corpus: Corpus, tmp_path: Path) -> None:
     trained(corpus, tmp_path / "plain")
     trained(corpus, tmp_path / "cooled", cooldown_steps=3)
-    plain, cooled = (read_curve(tmp_path / name) for name in ("plain", "cooled"))
+    plain, cooled = (left_by(tmp_path / name) for name in ("plain", "cooled"))
     rates = [mine.lr / other.lr for mine, other in zip(cooled, plain, strict=True)]
     assert rates == pytest.approx([1, 1, 1, 1, 1, 3 / 4, 2 / 4, 1 / 4])
     assert [point.loss for point in plain[:6]] == [point.loss for point in cooled[:6]]
