@@ -58,8 +58,9 @@ def open_file(directory: Path, name: str, flags: int = os.O_RDONLY) -> int:
 def read_file(directory: Path, name: str, most_bytes: int = MOST_BYTES) -> bytes:
     """Return a file's content, which may have at most ``most_bytes``."""
     with os.fdopen(open_file(directory, name), "rb") as file:
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
+        too_large = os.fstat(file.fileno()).st_size > most_bytes
+        data = b"" if too_large else file.read(most_bytes + 1)
+    if too_large or len(data) > most_bytes:
         raise refused(errno.EFBIG, f"it is larger than {most_bytes:,} bytes", name)
     return data
 

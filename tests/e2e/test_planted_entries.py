@@ -1,140 +1,33 @@
-"""Every command on campaigns with planted entries: nothing outside is changed or shown, none hangs.
+"""Every command on campaigns with planted entries: nothing outside is opened, and none hangs.
 
 Each case is one kind of entry under one name of a campaign that somebody else made. The decoys lie
 beside the campaign, where a link of a cloned repository could lead.
 """
 
-import os
 import shutil
-import socket
-import stat
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import httpx2
 import pytest
 
-from tests.support.campaigns import Toy
+from tests.support.campaigns import Toy  # noqa: F401
+from tests.support.planted import (
+    CASES,
+    DECOY,
+    can_be_planted,
+    copy_campaign,
+    decoys,
+    plant,
+    watched,
+)
 from tests.support.simulated.commands import SimulatedToy
-from trajectory.live.board import Board
+from tests.support.untouched import Untouched
+from tests.trajectory.live.server import serving
 
-DECOY = "PRIVATE-DECOY"
-QUEUED = "queue/20260101-000000-000000-0123abcd.json"
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-def link(target: str) -> Callable[[Path, Path], object]:
-    """Plant a link to a decoy, relative as a repository would hold it."""
-    return lambda path, outside: path.symlink_to(os.path.relpath(outside / target, path.parent))
-
-
-def absolute(target: str) -> Callable[[Path, Path], object]:
-    return lambda path, _: path.symlink_to(target)
-
-
-def hard(target: str) -> Callable[[Path, Path], object]:
-    return lambda path, outside: os.link(outside / target, path)
-
-
-def pipe(path: Path, _: Path) -> None:
-    os.mkfifo(path)
-
-
-def unix_socket(path: Path, _: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        here = os.open(path.parent, os.O_RDONLY)
-        server.bind(f"/proc/self/fd/{here}/{path.name}")  # its own path may be too long
-        os.close(here)
-
-
-def folder(path: Path, _: Path) -> None:
-    (path / "inner").mkdir(parents=True)
-
-
-def loop(path: Path, _: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def huge(path: Path, _: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 42)
-
-
-def deep(path: Path, _: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b'{"kind":' * 200_000 + b"0" + b"}" * 200_000 + b"\n" + b"[" * 10**6 + b"\n")
-
-
-def endless_line(path: Path, _: Path) -> None:
-    with path.open("ab") as file:
-        file.truncate(file.tell() + (1 << 31))
-
-
-def foreign(path: Path, _: Path) -> None:
-    path.write_text(f"{DECOY}\n")
-    os.chown(path, 4321, 4321)
-
-
-def device(path: Path, _: Path) -> None:
-    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
-
-
-CASES: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
-    "lock: link": ("campaign.lock", link("bashrc")),
-    "lock: hard link": ("campaign.lock", hard("bashrc")),
-    "lock: pipe": ("campaign.lock", pipe),
-    "lock: device": ("campaign.lock", device),
-    "lock: folder": ("campaign.lock", folder),
-    "lock: dangling link": ("campaign.lock", link("made")),
-    "lock: foreign owner": ("campaign.lock", foreign),
-    "journal: link to a secret": ("trajectory.jsonl", link("token")),
-    "journal: link to a journal": ("trajectory.jsonl", link("journal.jsonl")),
-    "journal: hard link": ("trajectory.jsonl", hard("token")),
-    "journal: pipe": ("trajectory.jsonl", pipe),
-    "journal: socket": ("trajectory.jsonl", unix_socket),
-    "journal: zeros": ("trajectory.jsonl", absolute("/dev/zero")),
-    "journal: device": ("trajectory.jsonl", device),
-    "journal: terminal": ("trajectory.jsonl", absolute("/dev/tty")),
-    "journal: folder": ("trajectory.jsonl", folder),
-    "journal: loop": ("trajectory.jsonl", loop),
-    "journal: huge": ("trajectory.jsonl", huge),
-    "journal: deep": ("+trajectory.jsonl", deep),
-    "journal: endless line": ("+trajectory.jsonl", endless_line),
-    "journal: foreign owner": ("trajectory.jsonl", foreign),
-    "settings: link": ("campaign.toml", link("token")),
-    "settings: pipe": ("campaign.toml", pipe),
-    "settings: huge": ("campaign.toml", huge),
-    "settings: deep": ("campaign.toml", deep),
-    "history: link": ("history.sqlite", link("database")),
-    "history: dangling link": ("history.sqlite", link("made")),
-    "history: pipe": ("history.sqlite", pipe),
-    "history: log is a link": ("history.sqlite-wal", link("bashrc")),
-    "report: link": ("report", link("")),
-    "report: page is a link": ("report/report.html", link("bashrc")),
-    "report: figures are a link": ("report/figures", link("")),
-    "report: pipe": ("report", pipe),
-    "trials: link": ("trials", link("")),
-    "trials: orders are a link": ("trials/.specs", link("")),
-    "trials: one is a link": ("trials/t000900", link("")),
-    "trials: curve is a pipe": ("trials/t000001/curve.jsonl", pipe),
-    "trials: spec is a link": ("trials/t000901/spec.json", link("token")),
-    "trials: result is zeros": ("trials/t000901/result.json", absolute("/dev/zero")),
-    "in flight: link": ("in_flight", link("")),
-    "in flight: one is a pipe": ("in_flight/000009.json", pipe),
-    "in flight: one is deep": ("in_flight/000009.json", deep),
-    "queue: link": ("queue", link("")),
-    "queue: one is a link": (QUEUED, link("token")),
-    "queue: taken is a link": ("queue/taken", link("")),
-    "telemetry: zeros": ("telemetry.csv", absolute("/dev/zero")),
-    "telemetry: link": ("telemetry.csv", link("bashrc")),
-    "imported: pipe": ("imported.jsonl", pipe),
-    "imported: link": ("imported.jsonl", link("token")),
-    "pause: dangling link": ("pause", link("made")),
-    "prompts: link": ("prompts", link("")),
-    "compiled: link": ("compiled", link("")),
-    "texts: link": ("texts", link("")),
-    "export: link": ("export", link("")),
-}
 UNPAUSED = {"pause: dangling link"}
 SLOW_COMMANDS = (
     ("report",),
@@ -162,36 +55,13 @@ class Planted:
     """A copy of the campaign with one planted entry, and the decoys beside it."""
 
     def __init__(self, begun: Path, home: Path, case: str) -> None:
-        shutil.copytree(begun, home, dirs_exist_ok=True)
+        home.mkdir()
         self.toy = SimulatedToy(home)
-        for path in self.toy.campaign.rglob("*"):
-            if path.is_file() and str(begun).encode() in (data := path.read_bytes()):
-                path.write_bytes(data.replace(str(begun).encode(), str(home).encode()))
-        self.toy.campaign.joinpath("history.sqlite").unlink()
-        self.outside = home / "outside"
-        self.outside.mkdir()
-        for name in ("bashrc", "token", "report.html", "database", "000009.json"):
-            (self.outside / name).write_text(f"{DECOY} {name}\n")
-        shutil.copy(self.toy.campaign / "trajectory.jsonl", self.outside / "journal.jsonl")
-        name, plant = CASES[case]
-        place = self.toy.campaign / name.removeprefix("+")
-        if not name.startswith("+"):
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place)
-            place.unlink(missing_ok=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        plant(place, self.outside)
-        self._before = self._seen()
-
-    def _seen(self) -> dict[str, object]:
-        return {
-            str(path.relative_to(self.outside)): (
-                path.read_bytes() if path.is_file() else None,
-                path.stat().st_mtime_ns,
-                path.stat().st_nlink,
-            )
-            for path in (self.outside, *self.outside.rglob("*"))
-        }
+        shutil.copytree(begun / "data", home / "data")
+        copy_campaign(begun, self.toy.campaign, home)
+        self.outside = decoys(home, self.toy.campaign / "trajectory.jsonl")
+        plant(case, self.toy.campaign, self.outside)
+        self.untouched = watched(self.outside)
 
     def run(self, *words: str) -> None:
         """Run a command on the campaign, and check what it did."""
@@ -211,36 +81,22 @@ class Planted:
         said = ended.stdout + ended.stderr
         assert "Traceback" not in said
         assert DECOY not in said
-        assert self._seen() == self._before
-
-    def serve(self) -> None:
-        """Poll the campaign as the live page does, twice."""
-        board = Board([self.toy.campaign.parent], ("true",))
-        for _ in range(2):
-            board.poll()
-        for watched in board.campaigns.values():
-            said = repr((watched.follower.status(), watched.error, watched.device.samples))
-            assert DECOY not in said
-            watched.follower.lanes()
-        assert self._seen() == self._before
-
-
-def needs_root(case: str) -> bool:
-    return CASES[case][1] in (device, foreign)
+        assert self.untouched.touched() == []
 
 
 @pytest.fixture
-def planted(begun: Path, tmp_path: Path, case: str) -> Planted:
-    if needs_root(case) and os.geteuid() != 0:
+def planted(begun: Path, tmp_path: Path, case: str) -> Iterator[Planted]:
+    if not can_be_planted(case):
         pytest.skip("needs root")
-    return Planted(begun, tmp_path / "home", case)
+    planted = Planted(begun, tmp_path / "home", case)
+    yield planted
+    planted.untouched.close()
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("case", CASES)
 def test_quick_commands_stay_inside(planted: Planted, case: str) -> None:
     planted.run("status")
-    planted.serve()
     planted.run("top")
     planted.run("propose", "lr=0.002")
     planted.run("propose", "--list")
@@ -262,9 +118,89 @@ def test_slow_commands_stay_inside(planted: Planted) -> None:
         planted.run(*words)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_the_doctor_looks_past_planted_campaigns(begun: Path, tmp_path: Path) -> None:
-    planted = Planted(begun, tmp_path / "home", "journal: pipe")
-    (planted.toy.home / "runs" / "other").symlink_to(planted.outside)
-    planted.check(Toy.run(planted.toy, "doctor"))
+PAGES = (
+    *("now", "iterations", "iterations/1", "iterations/1/code", "top?k=3", "happenings", "queue"),
+    "diff/healthy",
+)
+
+
+class Clone:
+    """A folder ``runs`` with one campaign for each of some kinds of entries, and a healthy one."""
+
+    def __init__(self, begun: Path, home: Path, cases: list[str]) -> None:
+        self.runs = home / "runs"
+        self.planted = {case: self.runs / case.replace(": ", "-") for case in cases}
+        for campaign in (self.runs / "healthy", *self.planted.values()):
+            copy_campaign(begun, campaign, home)
+        self.outside = decoys(home, self.runs / "healthy" / "trajectory.jsonl")
+
+    def plant(self) -> Untouched:
+        for case, campaign in self.planted.items():
+            plant(case, campaign, self.outside)
+        return watched(self.outside)
+
+
+class Visitor:
+    """Ask a running server for everything that it has, over HTTP."""
+
+    def __init__(self, client: httpx2.Client) -> None:
+        self._client = client
+
+    def ask(self, method: str, path: str, **body: object) -> httpx2.Response:
+        """Return the answer, which is a refusal in JSON at worst and holds nothing of a decoy."""
+        answer = self._client.request(method, path, json=body or None)
+        assert answer.status_code < 500 or "detail" in answer.json(), (path, answer.text)
+        assert DECOY not in answer.text, path
+        return answer
+
+    def shown(self) -> set[str]:
+        """Return the names of the campaigns on the board."""
+        return {one["name"] for one in self.ask("GET", "/api/campaigns").json()}
+
+    def next_poll(self, clone: Clone) -> None:
+        """Wait until the server has looked for campaigns and read each of them once more."""
+        new = clone.runs / f"new{len(self.shown())}"
+        shutil.copytree(clone.runs / "healthy", new)
+        while new.name not in self.shown():
+            time.sleep(0.05)
+        shutil.rmtree(new)
+        while new.name in self.shown():
+            time.sleep(0.05)
+
+    def look_at(self, name: str, *, draws: bool) -> None:
+        """Ask for all that the page shows of a campaign, and change its queue and its pause."""
+        place = f"/api/campaigns/{name}"
+        for page in (*PAGES, *(("report",) if draws else ())):
+            self.ask("GET", f"{place}/{page}")
+        queued = self.ask("POST", f"{place}/queue", changes={"lr": 0.003})
+        if queued.status_code == 201:
+            self.ask("DELETE", f"{place}/queue/{queued.json()['id']}")
+        for wanted in (True, False):
+            self.ask("PUT", f"{place}/pause", paused=wanted)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("first", ["planted", "served"])
+def test_the_page_shows_a_healthy_campaign_beside_planted_ones(
+    begun: Path, tmp_path: Path, first: str
+) -> None:
+    clone = Clone(begun, tmp_path, list(filter(can_be_planted, CASES)))
+    with ExitStack() as stack:
+        if first == "planted":
+            untouched = clone.plant()
+        server = stack.enter_context(serving(clone.runs))
+        client = httpx2.Client(base_url=server.url, timeout=60)
+        visitor = Visitor(stack.enter_context(client))
+        visitor.next_poll(clone)
+        if first == "served":
+            assert len(visitor.shown()) == 1 + len(clone.planted)
+            untouched = clone.plant()
+            visitor.next_poll(clone)
+        for path in ("/", "/static/page.js", "/healthz", "/metrics"):
+            assert visitor.ask("GET", path).status_code == 200
+        for name in visitor.shown():
+            visitor.look_at(name, draws=False)
+        healthy = visitor.ask("GET", "/api/campaigns/healthy/iterations").json()
+        assert [one["iter"] for one in healthy] == [1, 2]
+        assert visitor.ask("GET", "/api/campaigns/healthy/report").status_code == 200
+        assert untouched.touched() == []

@@ -80,6 +80,10 @@ class Follower:
         """Lines of the journal read so far."""
         self._end = 0
         self._identity: tuple[int, int] | None = None
+        self._read: tuple[int, int] | None = None
+        """Size and last change of the journal, once it was read to its end or to a damaged line."""
+        self._damage: str | None = None
+        """The error at a damaged line."""
         self._places: dict[int, tuple[int, int, int]] = {}
         """Maps an iteration to its index in ``briefs``, and the offset and length of its line. An
         imported journal may lack some."""
@@ -98,7 +102,7 @@ class Follower:
         :raises JournalError: if a line is damaged.
         :raises MachineryError: if the journal cannot be read.
         """
-        journal = self.directory / JOURNAL_FILE
+        landed: list[Brief] = []
         stat = status_of(self.directory, JOURNAL_FILE)
         if stat is None:
             self.caught_up = True  # there is nothing to read
@@ -114,7 +118,22 @@ class Follower:
             if (status := status_of(self.directory, name)) is not None:
                 changes.append(status.st_mtime)
         self._activity_s = max(changes)
-        records = read_records(journal, offset=self._end, line=self.rows)
+        here = stat.st_size, stat.st_ctime_ns
+        if here != self._read:
+            self._read, self._damage = None, None
+            try:
+                landed = self._read_on()
+            except JournalError as error:
+                self._damage = str(error)
+            if self.caught_up:
+                self._read = here
+        if self._damage is not None:
+            raise JournalError(self._damage)
+        return landed
+
+    def _read_on(self) -> list[Brief]:
+        """Read the rows that were appended, at most :data:`BATCH_ROWS`."""
+        records = read_records(self.directory / JOURNAL_FILE, offset=self._end, line=self.rows)
         # Set this before a damaged line raises, or the board would retry it without a pause.
         self.caught_up = True
         landed: list[Brief] = []

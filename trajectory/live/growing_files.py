@@ -37,6 +37,11 @@ MAX_SPEC_BYTES = 1 << 20
 MAX_CURVE_BYTES = 1 << 20
 """Most bytes of a curve read by one poll; the trial's process decides how long the curve is."""
 MAX_LANE_BYTES = 100
+MOST_FOLLOWED = 1000
+"""Most trials, the newest, that are followed, and most iterations in flight that are read: many
+more than any loop has."""
+MOST_IDEAS_BYTES = 16 << 20
+"""Most bytes of all iterations in flight that are read by one poll."""
 
 
 class RunningIdea(Frozen):
@@ -103,8 +108,9 @@ class RunningTrials:
         if listed.st_mtime_ns != self._listed_ns:
             self._listed_ns = listed.st_mtime_ns
             there = {name for name in names(self._directory, TRIALS_DIR) if is_trial_id(name)}
+            newest = sorted(there, key=trial_number)[-MOST_FOLLOWED:]
             self._over &= there
-            left = sorted(there - self._over, key=trial_number)
+            left = [name for name in newest if name not in self._over]
             known = self._at_work
             self._at_work = {
                 name: known.get(name) or _Followed(self._directory, name) for name in left
@@ -186,10 +192,11 @@ class _Followed:
 def read_ideas(directory: Path) -> dict[str, RunningIdea]:
     """Return the proposals of the iterations in flight, by config_hash, without files that cannot
     be read."""
-    ideas = {}
-    for name in in_flight_names(directory):
+    ideas, left_bytes = {}, MOST_IDEAS_BYTES
+    for name in in_flight_names(directory)[-MOST_FOLLOWED:]:
         with suppress(OSError, ValidationError, RecursionError):
-            file = read_file(directory, f"{IN_FLIGHT_DIR}/{name}")
+            file = read_file(directory, f"{IN_FLIGHT_DIR}/{name}", left_bytes)
+            left_bytes -= len(file)
             one = _InFlight.model_validate_json(file)
             changes = {name: brief(name, value) for name, value in one.proposal.changes.items()}
             ideas[one.config.config_hash] = RunningIdea(

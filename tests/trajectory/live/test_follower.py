@@ -11,10 +11,12 @@ from autoresearch.errors import JournalError
 from tests.support.curves import points
 from tests.support.present import known
 from tests.support.trials import trial_spec
+from tests.support.untouched import IN_ACCESS, Untouched
 from tests.trajectory.live.server import append, simulated
 from tests.trajectory.live.server import write_campaign as write
 from trainer.spec import Budget, TrialSpec
 from trajectory.formats.importing import import_campaign
+from trajectory.live import growing_files
 from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
 from trajectory.rows import EventRow, IterationRow, Row, dump_row
@@ -59,6 +61,24 @@ def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
         assert follower.poll() == []
         file.write("\n")
     assert before + len(follower.poll()) == len(iterations(rows))
+
+
+def test_a_damaged_journal_is_read_once(tmp_path: Path) -> None:
+    """A line of many megabytes must not be read again twice a second."""
+    journal = write(tmp_path, simulated(3))
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b"{}\n")
+    follower = Follower(tmp_path)
+    with pytest.raises(JournalError):
+        follower.poll()
+    untouched = Untouched([journal])
+    with pytest.raises(JournalError):
+        follower.poll()
+    assert untouched.touched() == []
+    untouched.close()
+    journal.write_bytes(whole)
+    follower.poll()
+    assert len(follower.briefs) == 3
 
 
 def test_another_journal_of_that_name_is_read_anew(tmp_path: Path) -> None:
@@ -189,6 +209,32 @@ def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> Non
     (trial / "result.json").write_text("{}", "utf-8")
     follower.poll()
     assert follower.running is None
+
+
+def test_a_flood_of_trials_and_iterations_is_read_within_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_files, "MOST_FOLLOWED", 2)
+    monkeypatch.setattr(growing_files, "MOST_IDEAS_BYTES", 500)
+    write(tmp_path, simulated(3))
+    for number in range(200, 205):
+        begin_trial(tmp_path, f"t000{number}", 3)
+        in_flight(tmp_path, number).write_text("x" * 600)
+    follower = Follower(tmp_path)
+    untouched = Untouched(
+        [*(tmp_path / "in_flight").iterdir(), *(tmp_path / "trials").glob("*/spec.json")]
+    )
+    follower.poll()
+    uses = [line.split() for line in untouched.touched()]
+    untouched.close()
+    opened = {Path(path) for path, _ in uses}
+    assert {path.parent.name for path in opened if path.name == "spec.json"} == {
+        "t000203",
+        "t000204",
+    }
+    assert {path.name for path in opened} == {"spec.json", "000203.json", "000204.json"}
+    read = {Path(path).name for path, mask in uses if int(mask, 16) & IN_ACCESS}
+    assert read == {"spec.json", "000204.json"}, "the latest says how far the loop goes"
 
 
 def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path) -> None:
