@@ -157,19 +157,34 @@ def read_given(path: Path, most_bytes: int = MOST_BYTES, *, through_links: bool 
 def open_regular(path: Path, *, through_links: bool = True) -> int:
     """Return a descriptor that reads a regular file.
 
-    :param through_links: False if whoever could have put a link there is not trusted.
+    :param through_links: False if whoever could have put a link there, or a second name of another
+        file, is not trusted.
     :raises OSError: if it cannot be read or is not a regular file; ``strerror`` says which.
     """
     # Without O_NONBLOCK, opening a pipe without a writer would block forever.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    if not through_links:
+        _refuse_second_name(path, path.lstat())
     descriptor = os.open(path, flags if through_links else flags | os.O_NOFOLLOW)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
+    status = os.fstat(descriptor)
+    mode = status.st_mode
+    try:
+        if not through_links:
+            _refuse_second_name(path, status)
+        if stat.S_ISREG(mode):
+            return descriptor
+    except OSError:
+        os.close(descriptor)
+        raise
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "it is a device or a pipe, not a regular file", str(path))
+
+
+def _refuse_second_name(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        raise OSError(errno.EMLINK, "it has a second name elsewhere (a hard link)", str(path))
 
 
 def write_new(path: Path, text: str, *, error: type[AutoresearchError]) -> None:

@@ -7,6 +7,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from autoresearch.safe_text import plain
+
 NAME = "autoresearch"
 COMMANDS = frozenset(
     "loop status top confirm report serve menu propose calibrate diff sql mcp doctor data envelope"
@@ -33,6 +35,11 @@ def copyable(text: str) -> str:
         return text
     words = started_as()
     return text if words == NAME else _HINT.sub(lambda _: f"{words} ", text)
+
+
+def quote(path: Path) -> str:
+    """Return a path as one word of a printed command, which somebody else may have named."""
+    return shlex.quote(plain(str(path)))
 
 
 def install_command(extra: str) -> str:

@@ -20,6 +20,7 @@ from agent.workbench.console import print_lines
 from agent.workbench.experiments import experiment
 from agent.workbench.session import Session
 from autoresearch.errors import AutoresearchError
+from autoresearch.program import quote
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted
 from trainer.spec import BPB, Measure
@@ -70,7 +71,7 @@ def conclude(
     if trouble:
         session.say(
             f"not confirmed: {trouble}; the search's results are unaffected; retry with: "
-            f"autoresearch confirm --campaign {campaign.directory}",
+            f"autoresearch confirm --campaign {quote(campaign.directory)}",
             "yellow",
         )
     if not as_json:

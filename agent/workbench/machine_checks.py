@@ -217,11 +217,11 @@ def _cuda_in_commands(source: str, directory: Path) -> Iterator[Check]:
 
 
 def _journal_disk(directory: Path) -> Check:
-    place = directory.absolute()
+    place = Path(os.path.realpath(directory))  # a file without a name is made behind no link
     while not place.exists():
         place = place.parent
     try:
-        with tempfile.NamedTemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=place) as file:
             began = time.perf_counter()
             file.write(b"x")
             file.flush()

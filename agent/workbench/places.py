@@ -14,8 +14,7 @@ from agent.search.first_row import read_campaign_row
 from autoresearch.campaign_files import has_file, status_of
 from autoresearch.errors import AutoresearchError, CampaignError, MenuError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
-from autoresearch.program import copyable
-from autoresearch.safe_text import plain
+from autoresearch.program import copyable, quote
 
 if TYPE_CHECKING:
     from trajectory.formats.importing import ImportedCampaign
@@ -42,7 +41,20 @@ def default_campaign(menu: str | None) -> Path:
 
     A campaign of this menu in a folder with the name of the menu's file, as earlier versions chose
     it, is found there. So is that of a menu that can no longer be read.
+
+    :raises CampaignError: if a link leads there and no campaign is there yet.
     """
+    directory = _named_after(menu)
+    for place in (directory.parent, directory):
+        if place.is_symlink() and not has_file(directory, JOURNAL_FILE):
+            raise CampaignError(
+                f"{place} is a link to {quote(place.readlink())}, and no campaign is begun behind a"
+                f" link that nobody named; if you made it, add: --campaign {quote(directory)}"
+            )
+    return directory
+
+
+def _named_after(menu: str | None) -> Path:
     former = Path("runs") / Path(menu or DEFAULT_MENU).stem
     try:
         name = load_menu(menu or DEFAULT_MENU).name
@@ -72,7 +84,7 @@ def say_if_new(directory: Path) -> None:
         typer.echo(
             copyable(
                 f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
-                f" autoresearch loop --campaign {plain(str(latest))}"
+                f" autoresearch loop --campaign {quote(latest)}"
             ),
             err=True,
         )
@@ -115,5 +127,5 @@ def refuse_imported(directory: Path) -> None:
     if is_imported(directory):
         raise CampaignError(
             f"{directory} was imported and is read-only; start a campaign of its own that learns "
-            f"from it: autoresearch loop --prior {directory} --campaign runs/NAME"
+            f"from it: autoresearch loop --prior {quote(directory)} --campaign runs/NAME"
         )

@@ -13,6 +13,7 @@ from pydantic import BaseModel, PrivateAttr
 from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
+from autoresearch.program import quote
 from autoresearch.values import Finite, Frozen, PositiveInt
 from funnel.ladder.lead import Lead
 from funnel.ladder.plan import best_finalist
@@ -130,7 +131,7 @@ def measured_usage(directory: Path, rates: Rates) -> Usage:
     if usage.iterations == 0:
         raise CampaignError(
             f"{directory} has no finished iteration to take seconds from; resume it with: "
-            f"autoresearch loop --campaign {directory}"
+            f"autoresearch loop --campaign {quote(directory)}"
         )
     return usage
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from agent.menu.files import menu_of
 from autoresearch.errors import HandoffError
 from autoresearch.layout import JOURNAL_FILE
+from autoresearch.program import quote
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trainer.spec import Config, CurvePoint, gpt
 from trajectory import ranking
@@ -136,7 +137,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
         evidence.add(row)
     stress = [row for row in reversed(rows) if isinstance(row, StressRow)]
     finalists = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
-    command = f"autoresearch stress --campaign {directory}"
+    command = f"autoresearch stress --campaign {quote(directory)}"
     if not finalists:
         raise HandoffError(
             f"{directory} has no finished stress test, and a launch plan is made from its long "

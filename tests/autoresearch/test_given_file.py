@@ -1,5 +1,6 @@
 """Check that a file named by a person is read whole, or refused at once."""
 
+import errno
 import os
 import resource
 from pathlib import Path
@@ -77,3 +78,15 @@ def test_a_link_is_followed_for_those_who_trust_who_put_it_there(tmp_path: Path)
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path, through_links=False)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_second_name_of_a_file_is_read_only_for_those_who_trust_who_made_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "secret").write_text("inside")
+    os.link(tmp_path / "secret", tmp_path / "spec.json")
+    with os.fdopen(open_regular(tmp_path / "spec.json")) as file:
+        assert file.read() == "inside"
+    with pytest.raises(OSError) as refused:
+        open_regular(tmp_path / "spec.json", through_links=False)
+    assert refused.value.errno == errno.EMLINK

@@ -4,7 +4,9 @@ Each case is one kind of entry under one name of a campaign that somebody else m
 beside the campaign, where a link of a cloned repository could lead.
 """
 
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +16,8 @@ from subprocess import CompletedProcess
 import httpx2
 import pytest
 
-from tests.support.campaigns import Toy  # noqa: F401
+from tests.support.campaigns import COMMAND, Toy, environment_of
+from tests.support.places import ROOT
 from tests.support.planted import (
     CASES,
     DECOY,
@@ -69,7 +72,7 @@ class Planted:
         if words[0] == "import":
             ended = self.toy.run("import", str(self.toy.campaign), f"--campaign={self.toy.home}/i")
         elif words[0] == "status":
-            ended = self.toy.run("status", str(self.toy.campaign))
+            ended = self.toy.run("status", str(self.toy.campaign.parent))
         elif words[0] == "loop":
             ended = self.toy.run(*words, place, "--no-confirm", "--set=max_runs=2")
         else:
@@ -85,10 +88,17 @@ class Planted:
 
 
 @pytest.fixture
-def planted(begun: Path, tmp_path: Path, case: str) -> Iterator[Planted]:
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder, and remove it with a program that does not recurse."""
+    yield tmp_path / "home"
+    subprocess.run(["rm", "-rf", tmp_path / "home"], check=True)
+
+
+@pytest.fixture
+def planted(begun: Path, home: Path, case: str) -> Iterator[Planted]:
     if not can_be_planted(case):
         pytest.skip("needs root")
-    planted = Planted(begun, tmp_path / "home", case)
+    planted = Planted(begun, home, case)
     yield planted
     planted.untouched.close()
 
@@ -128,6 +138,7 @@ class Clone:
     """A folder ``runs`` with one campaign for each of some kinds of entries, and a healthy one."""
 
     def __init__(self, begun: Path, home: Path, cases: list[str]) -> None:
+        home.mkdir()
         self.runs = home / "runs"
         self.planted = {case: self.runs / case.replace(": ", "-") for case in cases}
         for campaign in (self.runs / "healthy", *self.planted.values()):
@@ -179,9 +190,9 @@ class Visitor:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", ["planted", pytest.param("served", marks=pytest.mark.slow)])
 def test_the_page_shows_a_healthy_campaign_beside_planted_ones(
-    begun: Path, tmp_path: Path, first: str
+    begun: Path, home: Path, first: str
 ) -> None:
-    clone = Clone(begun, tmp_path, list(filter(can_be_planted, CASES)))
+    clone = Clone(begun, home, list(filter(can_be_planted, CASES)))
     with ExitStack() as stack:
         if first == "planted":
             untouched = clone.plant()
@@ -203,3 +214,55 @@ def test_the_page_shows_a_healthy_campaign_beside_planted_ones(
         assert [one["iter"] for one in healthy] == [1, 2]
         assert visitor.ask("GET", "/api/campaigns/healthy/report").status_code == 200
         assert untouched.touched() == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("runs", ["every kind of entry", "a link"])
+def test_the_doctor_looks_past_planted_entries(begun: Path, home: Path, runs: str) -> None:
+    clone = Clone(begun, home, list(filter(can_be_planted, CASES)))
+    for name in ("matplotlibrc", "pyproject.toml", "setup.cfg", ".env", "uv.toml"):
+        os.mkfifo(home / name)
+    if runs == "a link":
+        clone.runs.rename(home / "moved")
+        clone.runs.symlink_to("outside")
+        untouched = Untouched(clone.outside.iterdir())
+    else:
+        untouched = clone.plant()
+        (clone.runs / "other").symlink_to(clone.outside)
+    before = clone.outside.stat().st_mtime_ns
+    toy = SimulatedToy(home)
+    toy.environment["PYTHONPATH"] = str(ROOT)
+    ended = Toy.run(toy, "doctor")
+    assert ended.returncode in {0, 1}
+    assert "Traceback" not in ended.stdout + ended.stderr
+    assert untouched.touched() == []
+    assert clone.outside.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("link", ["runs", "runs/toy"])
+def test_no_campaign_is_begun_behind_a_link_that_nobody_named(tmp_path: Path, link: str) -> None:
+    toy = SimulatedToy(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "elsewhere")
+    words = ("loop", "--menu=toy.toml", "--iters=1", "--baseline-seeds=2", "--no-confirm")
+    refused = toy.run(*words)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert toy.run(*words, "--campaign=runs/toy").returncode == 0
+    assert toy.run(*words).returncode == 0, "it has begun"
+
+
+def test_a_report_waits_for_no_file_of_the_current_directory(begun: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "matplotlibrc")
+    with subprocess.Popen(
+        [COMMAND, "report", f"--campaign={begun}/runs/toy", f"--out={tmp_path}/page"],
+        cwd=tmp_path,
+        env=environment_of(tmp_path) | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+    ) as running:
+        try:
+            assert running.wait(timeout=300) == 0
+        finally:
+            running.kill()

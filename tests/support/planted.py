@@ -69,6 +69,36 @@ def device(path: Path, _: Path) -> None:
     os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
 
 
+def abyss(path: Path, _: Path) -> None:
+    """Make a tree that is deeper than a function may call itself."""
+    path.mkdir()
+    before = os.open(path, os.O_RDONLY)
+    for _number in range(1500):
+        os.mkdir("d", dir_fd=before)
+        inner = os.open("d", os.O_RDONLY, dir_fd=before)
+        os.close(before)
+        before = inner
+    os.close(before)
+
+
+def wide_cell(path: Path, _: Path) -> None:
+    path.write_text(
+        "at,gpu_util_pct,power_w,temperature_c,mem_used_gib,throttle_reasons\n"
+        + "x" * 200_000
+        + "\n"
+    )
+
+
+def foreign_folder(path: Path, _: Path) -> None:
+    path.mkdir()
+    os.chown(path, 4321, 4321)
+
+
+def hard_below(path: Path, outside: Path) -> None:
+    path.mkdir()
+    os.link(outside / "token", path / "report.html")
+
+
 CASES: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "lock: link": ("campaign.lock", link("bashrc")),
     "lock: hard link": ("campaign.lock", hard("bashrc")),
@@ -124,6 +154,20 @@ CASES: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "compiled: link": ("compiled", link("")),
     "texts: link": ("texts", link("")),
     "export: link": ("export", link("")),
+    "export: tree too deep": ("export", abyss),
+    "compiled: tree too deep": ("compiled", abyss),
+    "compiled: hard link below": ("compiled", hard_below),
+    "report: foreign folder": ("report", foreign_folder),
+    "report: page is a hard link": ("report", hard_below),
+    "trials: spec is a hard link": ("trials/t000901/spec.json", hard("token")),
+    "trials: curve is a device": ("trials/t000901/curve.jsonl", device),
+    "queue: foreign folder": ("queue", foreign_folder),
+    "queue: one is a hard link": (QUEUED, hard("token")),
+    "history: hard link": ("history.sqlite", hard("database")),
+    "telemetry: cell too wide": ("telemetry.csv", wide_cell),
+    "telemetry: pipe": ("telemetry.csv", pipe),
+    "texts: foreign folder": ("texts", foreign_folder),
+    "another folder too deep": ("../abyss", abyss),
 }
 
 
@@ -165,4 +209,4 @@ def watched(outside: Path) -> Untouched:
 
 def can_be_planted(case: str) -> bool:
     """Return whether this user may make this kind of entry."""
-    return os.geteuid() == 0 or CASES[case][1] not in (device, foreign)
+    return os.geteuid() == 0 or CASES[case][1] not in (device, foreign, foreign_folder)

@@ -9,8 +9,9 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 _EVENT = struct.Struct("iIII")
 IN_ACCESS = 0x1
-_ALL_EVENTS = 0xFFF
-"""IN_ALL_EVENTS: reads, writes, opens, new names and new attributes."""
+_EVENTS = 0x7FF
+"""Reads, writes, opens, names that come and go, and attributes. Not IN_MOVE_SELF: a campaign may
+rename its own hard link of a file."""
 
 
 class Untouched:
@@ -24,7 +25,7 @@ class Untouched:
         assert self._descriptor >= 0, os.strerror(ctypes.get_errno())
         self._watched: dict[int, Path] = {}
         for path in paths:
-            number = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), _ALL_EVENTS)
+            number = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), _EVENTS)
             assert number >= 0, os.strerror(ctypes.get_errno())
             self._watched[number] = path
 

@@ -13,6 +13,7 @@ from autoresearch.campaign_files import has_file
 from autoresearch.code import package_root
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import JOURNAL_FILE, REPORT_PAGE
+from autoresearch.program import quote
 from trajectory.live.follower import Follower
 from trajectory.live.growing_files import DeviceTail
 
@@ -69,7 +70,7 @@ class Drawer:
             except TimeoutError:
                 raise MachineryError(
                     f"drawing the report took longer than {DRAWING_S:.0f} s and was stopped; draw "
-                    f"it with: autoresearch report --campaign {directory}"
+                    f"it with: autoresearch report --campaign {quote(directory)}"
                 ) from None
             finally:
                 if process.returncode is None:

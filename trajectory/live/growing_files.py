@@ -267,10 +267,10 @@ class DeviceTail:
             return
         whole = new[: new.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
-        for cells in csv.reader(whole.decode("utf-8", "replace").splitlines()):
-            row = dict(zip(self._columns, cells, strict=False))
-            # A line may be partial, such as the first of the tail.
-            with suppress(KeyError, ValueError):
+        for line in whole.decode("utf-8", "replace").splitlines():
+            # A line may be partial, such as the first of the tail, or nothing that a loop wrote.
+            with suppress(KeyError, ValueError, StopIteration, csv.Error):
+                row = dict(zip(self._columns, next(csv.reader([line])), strict=False))
                 numbers = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
                 reasons = row["throttle_reasons"]
                 sample = DeviceSample(at=row["at"], throttle_reasons=reasons, **numbers)

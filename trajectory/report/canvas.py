@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -84,7 +84,8 @@ class Picture:
 @contextmanager
 def style() -> Iterator[None]:
     """Apply the style of all figures while they are drawn and written."""
-    import matplotlib as mpl  # noqa: PLC0415 (slow to load)
+    with chdir("/"):  # it would read a matplotlibrc, or wait for a pipe of that name
+        import matplotlib as mpl  # noqa: PLC0415 (slow to load)
 
     settings: dict[Any, Any] = {
         "font.size": 9.0,
@@ -117,7 +118,7 @@ def style() -> Iterator[None]:
         "svg.fonttype": "none",
     }
     with mpl.rc_context():
-        mpl.rcdefaults()  # a matplotlibrc in the current directory may have TeX run
+        mpl.rcdefaults()
         mpl.rcParams.update(settings)
         yield
 

@@ -51,10 +51,10 @@ class Drawing:
 
 def draw(draw_picture: Callable[[], Picture]) -> Drawing:
     """Draw a picture in the style of all figures, for a page and for files."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (slow to load)
-
     image = BytesIO()
     with style():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (slow to load)
+
         picture = draw_picture()
         content = _content(picture)
         picture.figure.dpi = PNG_DPI

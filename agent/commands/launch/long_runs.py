@@ -19,6 +19,7 @@ from autoresearch.campaign_files import replace_file
 from autoresearch.errors import CampaignError
 from autoresearch.files import writing_to
 from autoresearch.options import AsOption
+from autoresearch.program import quote
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import timestamp
 from funnel.attribution.result import Attribution, AttributionPlan
@@ -93,7 +94,7 @@ def stress(
         )
         greet(session, *work.announcement())
         report = StressReport.of(work, work.run())
-        curves = f"curves    autoresearch report --campaign {session.campaign.directory}"
+        curves = f"curves    autoresearch report --campaign {quote(session.campaign.directory)}"
         lines: list[str | Text] = [*report.lines(), curves]
         answer(report.as_json(), lines, as_json=as_json, console=session.console)
 

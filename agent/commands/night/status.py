@@ -1,9 +1,10 @@
 """``autoresearch status``: one line per campaign; programs get the same numbers."""
 
 import os
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from agent.workbench.console import answer
+from autoresearch.campaign_files import status_of
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError, CampaignError
 from autoresearch.layout import JOURNAL_FILE
@@ -83,12 +85,16 @@ class Glance(Frozen):
 
 def campaigns_below(places: list[Path]) -> Iterator[Path]:
     """Yield every campaign's directory in or below these folders, in order of name."""
-    for place in places:
-        for here, folders, files in os.walk(place):
-            folders.sort()
-            if JOURNAL_FILE in files:
-                folders.clear()
-                yield Path(here)
+    waiting = places[::-1]
+    while waiting:  # os.walk calls itself, which a deep tree ends with an error
+        here, folders = waiting.pop(), []
+        with suppress(OSError), os.scandir(here) as entries:
+            folders = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
+        status = status_of(here, JOURNAL_FILE)
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            yield here
+        else:
+            waiting += (here / name for name in sorted(folders, reverse=True))
 
 
 def glance(follower: Follower) -> Glance:

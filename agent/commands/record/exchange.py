@@ -19,6 +19,7 @@ from autoresearch.campaign_files import check_database, make_folder
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.options import AsOption
+from autoresearch.program import quote
 from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
@@ -78,7 +79,7 @@ def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
         *lines,
         f"imported  {taken} of {provenance.source} ({provenance.format}) into {directory}",
         f"measure   {measure}",
-        f"look with autoresearch top --campaign {directory}",
+        f"look with autoresearch top --campaign {quote(directory)}",
     ]
 
 
