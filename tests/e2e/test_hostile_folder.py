@@ -2,6 +2,7 @@
 sandbox, and no link in it leads a trial out."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from agent.commands.record.serve import DRAW, drawing_environment
 from agent.loggers.base import CampaignFacts
 from agent.loggers.trackers import WandbLogger
+from agent.workbench.places import say_if_new
 from autoresearch.errors import SettingsError
 from tests.support.campaigns import installed
 from tests.support.coroutines import finished
@@ -167,3 +169,13 @@ def test_an_honest_folder_named_like_a_package_of_ours_changes_nothing(
     campaign = write_campaign(tmp_path / "c", simulated(3)).parent
     monkeypatch.chdir(tmp_path)
     assert finished(Drawer(DRAW, drawing_environment()).page(campaign, 3))
+
+
+def test_a_command_to_copy_takes_the_name_of_a_folder_as_one_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = Path("runs", "a; touch $(b)")
+    write_campaign(directory, simulated(3))
+    say_if_new(Path("runs", "cpu-tiny"))
+    assert shlex.split(capsys.readouterr().err)[-1] == str(directory)
