@@ -1,4 +1,5 @@
 import json
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -8,9 +9,10 @@ from hypothesis import strategies as st
 
 from agent.menu.files import load_menu, parse_menu
 from agent.proposers.llm.reply_form import proposal_schema
-from autoresearch.errors import MenuError
+from autoresearch.errors import MenuError, SpecError
 from tests.support.memories import constants, fresh_memory
-from trainer.spec import Budget
+from trainer.machine.flops import TrainingFlops
+from trainer.spec import AnyConfig, Budget, gpt
 
 STEPS_60 = Budget(unit="steps", amount=60)
 
@@ -275,3 +277,27 @@ def test_a_menus_words_are_plain_text() -> None:
     assert menu.doc.isprintable()
     assert all(knob.doc.isprintable() for knob in menu.knobs.values())
     assert all(constraint.doc.isprintable() for constraint in menu.constraints)
+
+
+@pytest.mark.parametrize(("name", "vocab_size"), [("cpu-tiny", 1024), ("spark-354m", 50257)])
+def test_a_shipped_menu_holds_the_compute_of_a_step(name: str, vocab_size: int) -> None:
+    menu, rng = load_menu(name), Random(1)
+
+    def step_flops(config: AnyConfig) -> float:
+        shape = gpt(config)
+        flops = TrainingFlops.of(shape, vocab_size=vocab_size, seq_len=shape.seq_len)
+        return flops.per_token * shape.tokens_per_step
+
+    bar = 1.25 * step_flops(menu.baseline)
+    drawn = []
+    for _ in range(400):
+        with suppress(SpecError):
+            values = {knob: domain.draw(rng) for knob, domain in menu.domains.items()}
+            drawn.append(menu.apply(menu.baseline, values))
+    is_met = [menu.broken_constraint(one, STEPS_60) is None for one in drawn]
+    assert max(step_flops(one) for one, met in zip(drawn, is_met, strict=True) if met) <= bar
+    larger = [one for one in drawn if step_flops(one) > bar]
+    assert larger and all(menu.broken_constraint(one, STEPS_60) for one in larger)
+    if name == "cpu-tiny":  # a gate can be tried by itself
+        gated = menu.apply(menu.baseline, {"activation": "swiglu"})
+        assert menu.broken_constraint(gated, STEPS_60) is None

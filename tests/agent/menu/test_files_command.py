@@ -47,13 +47,13 @@ def test_show_json_is_complete() -> None:
     assert shown["knobs"]["n_head"]["choices"] == [4, 8, 16, 32]
     assert shown["constants"]["tie_embeddings"] is True
     assert shown["campaign"]["budget"] == "60 steps"
-    assert [one["checked"] for one in shown["constraints"]] == [True] * 3
+    assert [one["checked"] for one in shown["constraints"]] == [True] * 4
 
 
 def test_a_constraint_that_a_clock_leaves_open_is_said_to_be_unchecked(own: Path) -> None:
     own.write_text(SPARK.toml.replace('"60 steps"', '"90 seconds"'), encoding="utf-8")
     checked = [one["checked"] for one in run_json("show", str(own))["constraints"]]
-    assert checked == [True, True, False]
+    assert checked == [True, True, False, True]
 
 
 def test_text_in_a_menu_is_not_markup(own: Path) -> None:

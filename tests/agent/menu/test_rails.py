@@ -195,7 +195,8 @@ def test_the_trainers_own_checks_are_a_rail() -> None:
     toml = MENU.toml.replace("choices = [2, 4, 8]", "choices = [2, 4, 6]")
     rails = Rails(parse_menu(toml, "odd"), budget=MENU.campaign.budget)
     refused_by("cross", reply({"n_head": 6}), "d_model 128", "n_head 6", rails=rails)
-    assert rails.check(reply({"n_head": 6, "d_model": 192}), BASELINE).verdict.allowed
+    fits = reply({"n_head": 6, "d_model": 192, "n_layer": 2})
+    assert rails.check(fits, BASELINE).verdict.allowed
 
 
 def test_a_constraint_on_steps_follows_the_campaigns_budget() -> None:
@@ -225,7 +226,7 @@ class PerToken:
 def test_what_will_not_fit_is_refused_by_memory() -> None:
     tight = Rails(SPARK, budget=SPARK.campaign.budget, memory=PerToken(1 / 2048))
     unknown = Rails(SPARK, budget=SPARK.campaign.budget, memory=PerToken(None))
-    large, fitting = reply({"seq_len": 2048}), reply({"lr": 1e-3})
+    large, fitting = reply({"seq_len": 2048, "n_layer": 8}), reply({"lr": 1e-3})
     refused_by("memory", large, "16.00 GiB", "8.00 GiB", rails=tight)
     assert tight.check(fitting, SPARK.baseline).verdict.allowed
     assert unknown.check(large, SPARK.baseline).verdict.allowed

@@ -2,12 +2,17 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from agent.menu.files import parse_menu
 from agent.search.campaign import Campaign
 from agent.search.first_row import new_settings
 from agent.search.scribe import Scribe
 from agent.search.stopping import StopRequest
+from tests.support import nights
 from tests.support.nights import WORLD, rows_of
 from tests.support.simulated.night import no_corpus
+from tests.support.worlds import RateWorld
 from trajectory.history import tables
 from trajectory.rows import EventRow, Rules
 
@@ -15,14 +20,20 @@ BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
 """Rows written by the last version without lanes, without their clocks."""
 
 
-def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
+def test_the_rows_are_those_of_before_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = [json.loads(line) for line in BEFORE.read_text("utf-8").splitlines()]
+    world = RateWorld(0.05, curves=True)
+    world.menu = parse_menu(before[0]["menu_toml"], "the menu of then")
+    monkeypatch.setattr(nights, "WORLD", world)
     rows = rows_of(
         tmp_path, 30, rules=Rules(z_drop=1.0, early_stopping_threshold=0.35)
     )  # as shipped then
     assert rows[0].pop("z_drop") == 1.0, "older first rows do not say it"
-    for first in (rows[0], before[0]):  # the shipped menu has named its device since then
-        del first["menu_toml"], first["menu_sha256"]
+    assert before[0].pop("menu_sha256") and rows[0].pop(
+        "menu_sha256"
+    )  # the fixture is of an older text
     assert [row["kind"] for row in rows] == [row["kind"] for row in before]
     for ours, theirs in zip(rows, before, strict=True):
         for row in (ours, theirs):

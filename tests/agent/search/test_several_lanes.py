@@ -75,7 +75,7 @@ class Bunched(SimulatedExecutor):
 @pytest.mark.parametrize(
     ("executor", "lanes", "seed"),
     [
-        (SimulatedExecutor, 4, 3),
+        (SimulatedExecutor, 4, 4),
         pytest.param(Bunched, 4, 3, marks=pytest.mark.slow),
         pytest.param(Bunched, 8, 6, marks=pytest.mark.slow),
     ],
