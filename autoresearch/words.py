@@ -117,6 +117,12 @@ def rate_text(number: float) -> str:
     return f"{number:,.0f}" if number >= 9.95 else f"{number:.1f}"
 
 
+def millions_text(number: int) -> str:
+    """Return ``2.10 M``, ``355 M``, ``6,740 M``: at least three digits."""
+    amount = number / 1e6
+    return f"{amount:#.3g} M" if amount < 99.5 else f"{amount:,.0f} M"
+
+
 def timestamp() -> str:
     """Return the time as ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

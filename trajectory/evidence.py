@@ -69,6 +69,10 @@ class ConfigEvidence(Measured):
     train_s: float = 0.0
     """Seconds of training, over all runs that ended with a measurement."""
     params: int | None = None
+    peak_gib: float | None = None
+    """Most memory that one of its runs held, of the GPU if it used one."""
+    step_ms: float | None = None
+    """Time of a step in its fastest run, which other load disturbed least; None for a command."""
 
     @property
     def contends(self) -> bool:
@@ -241,8 +245,13 @@ class Evidence:
                 entry.failed_seeds.append(seed)
                 continue
             entry.train_s += result.train_s
+            peak_gib = result.peak_mem_gib
             if isinstance(result, TrialOk):
                 entry.params = result.params
+                entry.step_ms = min(entry.step_ms or math.inf, result.step_ms)
+            else:
+                peak_gib = result.peak_gpu_mem_gib or peak_gib
+            entry.peak_gib = max(entry.peak_gib or 0.0, peak_gib or 0.0) or None
             if seed in entry.scores:
                 continue
             before = entry.sum_of_squares if entry.scores else None

@@ -5,14 +5,16 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
-from autoresearch.words import counted
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
+from autoresearch.words import counted, millions_text
 from trainer.spec import BPB, Measure
 from trajectory.confirmed import Confirmed, FreshGain
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.rows import CampaignRow
 
 Conclusion = Literal["confirmed", "not confirmed", "claimed", "nothing kept", "nothing measured"]
+NEARLY = 0.05
+"""Largest relative difference of two sizes that is not reported."""
 TITLES = {
     "nothing measured": "Nothing has been measured yet",
     "nothing kept": "Nothing is better than the baseline yet",
@@ -36,6 +38,9 @@ class Headline(Frozen):
     lo: Finite | None = None
     hi: Finite | None = None
     """Its 95 % interval."""
+    params: PositiveInt | None = None
+    """Its parameters; None for a command."""
+    baseline_params: PositiveInt | None = None
     first_now: NonNegativeInt | None = None
     """The iteration that the ranking has first now, if that is not the confirmed one."""
     smallest_gain: NonNegative | None = None
@@ -69,7 +74,7 @@ class Headline(Frozen):
             return cls(verdict="nothing measured", title=title, line=title, measure=measure)
         if best.delta_vs_baseline is None:
             return cls._nothing_kept(posteriors, measure, campaign)
-        return cls._claimed(best, measure)
+        return cls._claimed(posteriors, best, measure)
 
     @classmethod
     def _confirmed(cls, posteriors: Posteriors, found: Confirmed, measure: Measure) -> Self:
@@ -77,6 +82,7 @@ class Headline(Frozen):
         gain = chosen.headline
         ranked = (one for one in posteriors.best(2) if one.config_hash != baseline)
         first = next(ranked, None)
+        sizes = _sizes(posteriors, chosen.config_hash)
         changed = first is not None and first.config_hash != chosen.config_hash
         if gain is None:
             title = f"Not confirmed: the fresh runs of iteration {chosen.iter} give no estimate"
@@ -91,14 +97,17 @@ class Headline(Frozen):
             hi=gain.hi if gain else None,
             first_now=first.iter if first is not None and changed else None,
             title=title,
-            line=found.headline,
+            line=f"{found.headline}{_growth(*sizes)}",
+            params=sizes[0],
+            baseline_params=sizes[1],
             measure=measure,
         )
 
     @classmethod
-    def _claimed(cls, best: Ranked, measure: Measure) -> Self:
+    def _claimed(cls, posteriors: Posteriors, best: Ranked, measure: Measure) -> Self:
         delta, lo, hi = best.delta_vs_baseline, best.delta_lo, best.delta_hi
         assert delta is not None
+        sizes = _sizes(posteriors, best.config_hash)
         amount = f"{measure.signed(delta)} {measure.short}"
         span = "" if lo is None or hi is None else f" (95 % {measure.signed_span(lo, hi)})"
         side = f"{_size(measure, delta)} than the baseline"
@@ -113,8 +122,10 @@ class Headline(Frozen):
             title=f"Not confirmed yet: {side}{ends}",
             line=(
                 f"kept but not confirmed: iteration {best.iter}, {amount}{span} against the "
-                f"baseline, by the {counted(best.n, 'run')} that chose it"
+                f"baseline, by the {counted(best.n, 'run')} that chose it{_growth(*sizes)}"
             ),
+            params=sizes[0],
+            baseline_params=sizes[1],
             measure=measure,
         )
 
@@ -140,6 +151,24 @@ class Headline(Frozen):
             line=line,
             measure=measure,
         )
+
+
+def _sizes(posteriors: Posteriors, config_hash: str) -> tuple[int | None, int | None]:
+    """Return the parameters of a config and of the baseline, as far as they are known."""
+    entry, baseline = posteriors.configs.get(config_hash), posteriors.baseline
+    return entry.params if entry else None, baseline.params if baseline else None
+
+
+def _growth(params: int | None, baseline_params: int | None) -> str:
+    """Return both sizes as a clause if they differ by over a twentieth; empty otherwise."""
+    if params is None or baseline_params is None:
+        return ""
+    if abs(params / baseline_params - 1) <= NEARLY:
+        return ""
+    return (
+        f"; it has {millions_text(params)} parameters, the baseline "
+        f"{millions_text(baseline_params)}"
+    )
 
 
 def _in_words(measure: Measure, gain: FreshGain) -> str:

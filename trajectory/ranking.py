@@ -16,8 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from pydantic import computed_field
+
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
-from autoresearch.words import counted
+from autoresearch.words import counted, duration_text, millions_text, rate_text
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.statistics.intervals import RunNoise
@@ -91,6 +93,25 @@ class Ranked(Frozen):
     train_s: NonNegative
     """Seconds of training, over all its runs."""
     params: int | None
+    peak_gib: NonNegative | None
+    """Most memory that one of its runs held."""
+    step_ms: NonNegative | None
+    """Time of a step in its fastest run; None for a command."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def footprint(self) -> str:
+        """Its size and cost, such as ``2.10 M parameters, 0.55 GiB, 62 ms a step``."""
+        parts = []
+        if self.params is not None:
+            parts.append(f"{millions_text(self.params)} parameters")
+        if self.peak_gib is not None:
+            parts.append(f"{self.peak_gib:.2g} GiB")
+        if self.step_ms is not None:
+            parts.append(f"{rate_text(self.step_ms)} ms a step")
+        else:
+            parts.append(f"{duration_text(self.train_s / self.n)} a run")
+        return ", ".join(parts)
 
 
 _ESTIMATES = (
@@ -152,6 +173,8 @@ class Posteriors(Estimates[ConfigEvidence]):
                 seeds=tuple(sorted(one.entry.scores)),
                 train_s=one.entry.train_s,
                 params=one.entry.params,
+                peak_gib=one.entry.peak_gib,
+                step_ms=one.entry.step_ms,
                 **{name: getattr(one, name) for name in _ESTIMATES},
             )
             for one in self.standings(entries, len(entries) if k is None else k)

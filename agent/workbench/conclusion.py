@@ -27,6 +27,7 @@ from trainer.spec import BPB, Measure
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import Confirmed
 from trajectory.evidence import Evidence
+from trajectory.headline import Headline
 from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow
 from trajectory.track_record import credit_text
@@ -142,7 +143,7 @@ def _print(
         session.say(f"credit    {credit}: standard deviations better than the search")
     if usage.samples:
         print_lines(session.console, (f"gpu       {line}" for line in usage.lines()))
-    print_lines(session.console, report(found) if found else ())
+    print_lines(session.console, _details(found) if found else ())
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(
         f"done      {counted(evidence.iterations, 'iteration')}, "
@@ -175,9 +176,13 @@ def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
     return work.run()
 
 
-def report(found: Confirmed) -> Iterator[Text]:
+def report(found: Confirmed, headline: Headline) -> Iterator[Text]:
     """Yield the result for a terminal, the headline first."""
-    yield Text(found.headline, style="bold")
+    yield Text(headline.line, style="bold")
+    yield from _details(found)
+
+
+def _details(found: Confirmed) -> Iterator[Text]:
     headline = found.chosen.headline
     unit = (headline.measured_in if headline else BPB).short
     yield Text(f"differences to the baseline in {unit}, with 95 % intervals, {found.basis}", "dim")

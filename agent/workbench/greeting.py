@@ -14,7 +14,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
 from agent.workbench.session import Session
-from autoresearch.words import counted
+from autoresearch.words import counted, millions_text
 from trainer.executors.base import Executor
 from trainer.executors.lanes import shares, usable_cores
 from trainer.machine.flops import block_weights
@@ -43,7 +43,7 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
             f"on, {info.heldout_bytes:,} bytes held out"
         )
         session.say(
-            f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
+            f"size      {millions_text(params)} parameters at the defaults, with this corpus's "
             f"vocabulary of {info.vocab_size:,}"
         )
         session.say(f"epochs    {each}")

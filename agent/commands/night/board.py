@@ -23,6 +23,8 @@ class Place:
     """Its difference from the baseline, or its name."""
     cost: str | None = None
     """Its training time; None if the campaign does not hold it."""
+    footprint: str = ""
+    """Its parameters, memory and time per step."""
     fresh: str = ""
     """The result of its confirmation; empty without one."""
 
@@ -54,6 +56,8 @@ def table(places: Sequence[Place], measure: Measure = BPB) -> Iterator[Text]:
             cost,
         )
         yield Text(f"{'':>14}{place.described}", style="cyan")
+        if place.footprint:
+            yield Text(f"{'':>14}{place.footprint}", style="dim")
         if place.fresh:
             yield Text(f"{'':>14}{place.fresh}", style="bold")
 

@@ -34,4 +34,5 @@ def confirm(
     with resumed(campaign, as_json=as_json, trust=trust) as session:
         greet(session)
         found = confirmed(session, asked, heldout or ())
-    answer(found, report(found), as_json=as_json, console=session.console)
+        lines = report(found, session.campaign.results.headline())
+    answer(found, lines, as_json=as_json, console=session.console)

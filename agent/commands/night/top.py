@@ -143,7 +143,8 @@ def _entries(
         more = {"rank": rank, "vs_baseline": changed, "code": code, "confirmed": confirmed}
         configs.append(entry.model_dump(mode="json") | estimates | more)
         described = changes_text(changed) or "the baseline itself"
-        places.append(Place(entry, described, duration_text(entry.train_s), _fresh(said)))
+        cost = duration_text(entry.train_s)
+        places.append(Place(entry, described, cost, entry.footprint, _fresh(said)))
         for name, lines in code.items():
             notes.append(Text(f"{rank:>3} {name}"))
             notes += (Text(f"    {line}", _CODE_STYLES.get(line[:1], "")) for line in lines)

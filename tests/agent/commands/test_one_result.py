@@ -53,7 +53,7 @@ def test_the_five_screens_agree_on_a_choice_that_is_not_the_incumbent(
     with client(directory) as http:
         (card,) = http.get("/api/campaigns").json()
     lines = (
-        next(iter(confirm_lines(end.found))).plain,
+        next(iter(confirm_lines(end.found, view.results().headline()))).plain,
         str(board[0]),
         status.headline,
         found.headline.line,
@@ -77,6 +77,30 @@ def test_the_five_screens_agree_on_a_choice_that_is_not_the_incumbent(
     assert f"{abs(measured.delta):.4f} bpb" in head.split("</h1>")[0]
     assert f"<b>{shown}</b>" in head
     assert ("confirmed gain" in head) == (verdict == "confirmed")
+
+
+def test_a_larger_winner_is_shown_with_both_sizes(tmp_path: Path) -> None:
+    evidence = Evidence(SEARCH)
+    best = evidence.configs[known(evidence.incumbent_hash)]
+    before = evidence.configs[known(evidence.baseline_hash)].params
+    plain = Headline.of(Posteriors.of(evidence), None, CAMPAIGN)
+    best.params = 2_096_640
+    grown = Headline.of(Posteriors.of(evidence), None, CAMPAIGN)
+    assert (grown.params, grown.baseline_params) == (2_096_640, before)
+    assert grown.line.startswith(plain.line) and "2.10 M" in grown.line
+
+    write_journal(tmp_path / "trajectory.jsonl", SEARCH)
+    _, board = own_board(tmp_path, 3)
+    page = render(CampaignView(tmp_path).findings(), (), (), datetime.now(UTC))
+    with client(tmp_path) as http:
+        (card,) = http.get("/api/campaigns").json()
+        ranked = http.get(f"/api/campaigns/{card['name']}/top").json()
+    entry = RANKED[0]
+    assert (entry.params, entry.peak_gib, entry.step_ms) == (918_528, 0.713, 41.7)
+    assert all(number in entry.footprint for number in ("0.919 M", "0.71 GiB", "42 ms"))
+    assert any(str(line).strip() == entry.footprint for line in board)
+    assert entry.footprint in page
+    assert ranked[0]["footprint"] == entry.footprint
 
 
 def test_without_a_confirmation_it_is_the_search_s_claim() -> None:

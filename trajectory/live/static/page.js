@@ -694,7 +694,7 @@ async function drawTop({ summary, briefs }) {
       const differs = index ? changesText(one.from_best) : changesText(one.difference);
       return append(row, "top", [
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", score(one.objective, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"),
+        element("td", score(one.objective, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"), element("td", one.footprint),
       ]);
     }),
   );
