@@ -66,6 +66,11 @@ _PANELS = {
         ("status", "night.status", "Show one line per campaign: progress, gain, pace, end."),
         ("top", "night.top", "Rank the best configs, shrunk by the noise, with intervals."),
         (
+            "show",
+            "record.show",
+            "Show one config: its result, its values, or the command line that trains it.",
+        ),
+        (
             "confirm",
             "night.confirm",
             "Train the best again on fresh seeds and score them on fresh text.",

@@ -11,8 +11,9 @@ from autoresearch.safe_text import plain
 
 NAME = "autoresearch"
 COMMANDS = frozenset(
-    "loop status top confirm report serve menu propose calibrate diff sql mcp doctor data envelope"
-    " compare stress attribute ladder handoff verify cost import export reindex check".split()
+    "loop status top show confirm report serve menu propose calibrate diff sql mcp doctor data"
+    " envelope compare stress attribute ladder handoff verify cost import export reindex"
+    " check".split()
 )
 _HINT = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(sorted(COMMANDS))})\b)(?<!-m {NAME} )")
 

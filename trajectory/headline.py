@@ -52,6 +52,11 @@ class Headline(Frozen):
     """The result with its basis, in one line."""
     measure: Measure = Field(exclude=True)
 
+    @property
+    def sizes(self) -> str:
+        """Its parameters and the baseline's, if they differ notably; empty otherwise."""
+        return _growth(self.params, self.baseline_params)
+
     @classmethod
     def of(
         cls,
@@ -97,7 +102,7 @@ class Headline(Frozen):
             hi=gain.hi if gain else None,
             first_now=first.iter if first is not None and changed else None,
             title=title,
-            line=f"{found.headline}{_growth(*sizes)}",
+            line="; ".join(filter(None, (found.headline, _growth(*sizes)))),
             params=sizes[0],
             baseline_params=sizes[1],
             measure=measure,
@@ -122,7 +127,8 @@ class Headline(Frozen):
             title=f"Not confirmed yet: {side}{ends}",
             line=(
                 f"kept but not confirmed: iteration {best.iter}, {amount}{span} against the "
-                f"baseline, by the {counted(best.n, 'run')} that chose it{_growth(*sizes)}"
+                f"baseline, by the {counted(best.n, 'run')} that chose it"
+                f"{'; ' if _growth(*sizes) else ''}{_growth(*sizes)}"
             ),
             params=sizes[0],
             baseline_params=sizes[1],
@@ -165,10 +171,7 @@ def _growth(params: int | None, baseline_params: int | None) -> str:
         return ""
     if abs(params / baseline_params - 1) <= NEARLY:
         return ""
-    return (
-        f"; it has {millions_text(params)} parameters, the baseline "
-        f"{millions_text(baseline_params)}"
-    )
+    return f"{millions_text(params)} parameters, the baseline {millions_text(baseline_params)}"
 
 
 def _in_words(measure: Measure, gain: FreshGain) -> str:

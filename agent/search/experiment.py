@@ -208,6 +208,10 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         """Return the planned runs that are still to be made."""
         return [run for run in self.planned() if self._is_missing(run)]
 
+    def expected_left_s(self) -> float:
+        """Return the expected seconds until every missing run has ended."""
+        return sum(map(self.expected_s, self.missing())) / self.runner.places
+
     def known(self, run: PlannedRun[Tag]) -> RunRow | None:
         """Return the row of a run; None if it is still to be made, or made again."""
         return None if run.key in self.again else self.rows.get(run.key)
@@ -221,7 +225,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         known = f", {runs - len(missing)} of them in the journal" if len(missing) < runs else ""
         if not missing:
             return f"          {runs} runs{known}; nothing is left to run"
-        left_s = sum(map(self.expected_s, missing)) / self.runner.places
+        left_s = self.expected_left_s()
         end = datetime.now() + timedelta(seconds=left_s)
         return (
             f"          {runs} runs{known}; about {duration_text(left_s)} by the pace of {pace}, "

@@ -158,7 +158,7 @@ def _work(
     branch: GitBranch | None,
 ) -> str:
     campaign = session.campaign
-    display = Display(session.console, campaign, goal)
+    display = Display(session.console, campaign, goal, places=session.executor.places)
     scribe = Scribe(campaign, session.stop, display.note)
     facts = CampaignFacts.of(campaign.directory, campaign.row)
     loggers = [target.started(facts) for target in targets]

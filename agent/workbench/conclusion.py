@@ -17,7 +17,7 @@ from agent.search.experiment import RetryFailed
 from agent.search.stopping import Interrupted
 from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
-from agent.workbench.experiments import experiment
+from agent.workbench.experiments import ask_if_long, experiment
 from agent.workbench.session import Session
 from autoresearch.errors import AutoresearchError
 from autoresearch.program import quote
@@ -159,10 +159,13 @@ class ConfirmAsked(Frozen):
     retry_failed: RetryFailed = False
 
 
-def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:
+def confirm(
+    session: Session, asked: ConfirmAsked, heldout: Sequence[str] = (), *, yes: bool = True
+) -> Confirmed:
     """Run the runs of the confirmation that the journal lacks, and print the progress.
 
     :param heldout: further sources of text to score.
+    :param yes: whether it starts without a question, however long it takes.
     :raises Interrupted: if the user stopped it; everything finished is on disk.
     :raises AutoresearchError: if nothing can be confirmed, or a text cannot be used.
     """
@@ -173,6 +176,7 @@ def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
         session, Confirmation, retry_failed=asked.retry_failed, plan=plan, texts=texts
     )
     print_lines(session.console, work.announcement())
+    ask_if_long(work, yes=yes)
     return work.run()
 
 

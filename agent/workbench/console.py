@@ -1,6 +1,7 @@
 """Print lines and tables to the user's terminal."""
 
 import json
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,11 @@ from rich.text import Text
 
 from autoresearch.program import copyable
 from autoresearch.safe_text import plain
+
+
+def can_ask() -> bool:
+    """Return whether a person at a terminal can answer a question."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def say(console: Console, text: str, style: str = "") -> None:

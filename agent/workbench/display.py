@@ -5,6 +5,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import fmean
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,7 +16,7 @@ from agent.search.campaign import Campaign
 from agent.search.stopping import Goal
 from agent.search.trial import Watcher, left_s
 from agent.workbench.console import say
-from autoresearch.words import changes_text, duration_text
+from autoresearch.words import changes_text, counted, duration_text
 from trainer.spec import CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
 from trajectory.live.growing_files import RunningIdea, read_ideas
 from trajectory.ranking import ranked_config
@@ -27,6 +28,8 @@ PACE_ITERATIONS = 30
 """Number of iterations over which the pace is averaged."""
 MOST_IDEA = 160
 """Most characters of a running trial's change and reason."""
+TRIALS_AN_ITERATION = 1.8
+"""Mean number of trials that a race takes, as in docs/night (176 in 100 iterations)."""
 FEWEST_ITERATIONS = 5
 """Iterations below which the pace is not shown: one that was pruned would set it."""
 
@@ -65,7 +68,14 @@ class Display(Watcher):
     replaces it, so that thread never reads the campaign while rows are added.
     """
 
-    def __init__(self, console: Console, campaign: Campaign, goal: Goal) -> None:
+    def __init__(
+        self, console: Console, campaign: Campaign, goal: Goal, *, places: int = 1
+    ) -> None:
+        """
+        :param places: number of trials at the same time.
+        """
+        self._places = places
+        self._is_estimated = False
         self._console = console
         self._campaign = campaign
         self._goal = goal
@@ -88,6 +98,10 @@ class Display(Watcher):
         say(self._console, text, "yellow")
 
     def proposing(self, iteration: int) -> None:
+        if not self._is_estimated:
+            self._is_estimated = True
+            if line := night_text(self._campaign, self._goal, self._places):
+                say(self._console, line)
         self._draw(f"iteration {iteration}: proposing")
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
@@ -170,6 +184,23 @@ class Display(Watcher):
             gain += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
         changed = changes_text(difference(best.config, baseline.config))
         return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}"
+
+
+def night_text(campaign: Campaign, goal: Goal, places: int) -> str:
+    """Return a line on how long the iterations left should take, by the pace of the baseline's
+    trials; empty if that is unknown, or hours end the night anyway."""
+    evidence = campaign.evidence
+    trials = campaign.results.measurements(evidence.baseline_hash or "")
+    left = (goal.iterations or 0) - evidence.iterations
+    if not trials or left <= 0:
+        return ""
+    trial_s = fmean(trial.wall_s for trial in trials)
+    left_s = left * TRIALS_AN_ITERATION * trial_s / places
+    return (
+        f"how long  about {duration_text(left_s)} for {counted(left, 'iteration')} of "
+        f"{TRIALS_AN_ITERATION:g} trials each, if a trial takes {duration_text(trial_s)} as the "
+        f"baseline's do{f', {places} at a time' if places > 1 else ''}"
+    )
 
 
 def iteration_line(row: IterationRow, measure: Measure) -> str:

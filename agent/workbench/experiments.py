@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, TypeVar
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.search.experiment import ExperimentWatcher, Key, PlannedRun
-from agent.workbench.console import print_lines, say
+from agent.search.experiment import Experiment, ExperimentWatcher, Key, PlannedRun
+from agent.workbench.console import can_ask, print_lines, say
 from agent.workbench.session import Session
 from autoresearch.words import duration_text
 from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialOk, TrialSpec
@@ -20,6 +21,8 @@ from trajectory.rows import LadderRow, Role, RowOfOneRun, StressOutcome, StressR
 
 Work = TypeVar("Work")
 
+ASKS_ABOVE_S = 3600
+"""Seconds above which a person is asked before an experiment starts."""
 FEWEST_STEPS = 50
 """Fewest steps between two lines of a run."""
 OUTCOME_STYLE: dict[StressOutcome, str] = {
@@ -60,6 +63,17 @@ def experiment(session: Session, kind: Callable[..., Work], *, lines: int = 0, *
         meter=session.sampler,
         **more,
     )
+
+
+def ask_if_long(work: Experiment[Any, Any, Any], *, yes: bool) -> None:
+    """Have a person at a terminal agree to an experiment of over an hour.
+
+    :raises typer.Abort: if the person does not.
+    """
+    left_s = work.expected_left_s()
+    if left_s > ASKS_ABOVE_S and not yes and can_ask():
+        question = f"It takes about {duration_text(left_s)}. Start?"
+        typer.confirm(question, abort=True, err=True)
 
 
 class ExperimentDisplay(ExperimentWatcher):

@@ -14,10 +14,10 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
 from agent.workbench.session import Session
-from autoresearch.words import counted, millions_text
+from autoresearch.words import counted, duration_text, millions_text
 from trainer.executors.base import Executor
 from trainer.executors.lanes import shares, usable_cores
-from trainer.machine.flops import block_weights
+from trainer.machine.flops import TrainingFlops, block_weights
 from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import CorpusInfo, gpt
 
@@ -46,6 +46,8 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
             f"size      {millions_text(params)} parameters at the defaults, with this corpus's "
             f"vocabulary of {info.vocab_size:,}"
         )
+        if settings.device == "cpu" and (line := slow_on_cpu(campaign.menu, settings, info)):
+            session.say(line, "yellow")
         session.say(f"epochs    {each}")
         print_lines(session.console, warnings(epochs, info), "yellow")
     else:
@@ -62,6 +64,32 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
     print_lines(session.console, (f"memory    {memory}", f"telemetry {telemetry}", *more))
     notices = (campaign.note, campaign.journal.repaired, campaign.history.note)
     print_lines(session.console, filter(None, notices), "yellow")
+
+
+CORE_FLOPS = 5e10
+"""Floating-point operations a second of one core, as cpu-tiny trains on two."""
+SLOW_S = 600
+"""Seconds of a trial above which a CPU is too slow for a search."""
+
+
+def slow_on_cpu(menu: ProxyMenu, settings: CampaignSettings, info: CorpusInfo) -> str:
+    """Return a warning that trials of the menu's defaults take very long on this CPU; empty if they
+    do not."""
+    baseline = gpt(menu.baseline)
+    steps = settings.budget.steps(baseline.tokens_per_step)
+    if steps is None:  # the budget is in seconds
+        return ""
+    flops = TrainingFlops.of(baseline, vocab_size=info.vocab_size, seq_len=baseline.seq_len)
+    cores = settings.threads or len(usable_cores())
+    trial_s = steps * baseline.tokens_per_step * flops.per_token / (cores * CORE_FLOPS)
+    if trial_s < SLOW_S:
+        return ""
+    params = parameter_count(baseline, info.vocab_size)
+    return (
+        f"slow      on {counted(cores, 'core')} a trial of {millions_text(params)} parameters "
+        f"takes about {duration_text(trial_s)}, and {duration_text(settings.trial_wall_s)} are its "
+        "limit; use a GPU, or a menu of a smaller model such as cpu-tiny"
+    )
 
 
 def _lanes(campaign: Campaign, executor: Executor) -> str:

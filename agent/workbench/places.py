@@ -36,6 +36,9 @@ TrustOption = Annotated[
 ]
 
 
+YesOption = Annotated[bool, typer.Option("--yes", help="Start without a question, however long.")]
+
+
 def default_campaign(menu: str | None) -> Path:
     """Return ``runs/NAME`` in the current directory, by the menu's name.
 

@@ -9,7 +9,6 @@ own word and need no mark.
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from agent.menu.files import ProxyMenu
 from agent.search.campaign import Campaign
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import state_dir
-from agent.workbench.console import say
+from agent.workbench.console import can_ask, say
 from autoresearch.campaign_files import has_file, make_folder, replace_file
 from autoresearch.errors import CampaignError
 from autoresearch.safe_text import plain
@@ -95,7 +94,7 @@ def check_trust(
     if not requests:
         return
     shown = plain("; ".join(requests))
-    if not trust and sys.stdin.isatty() and sys.stdout.isatty():
+    if not trust and can_ask():
         say(console, f"{directory} was not begun here by you. It {shown}.")
         trust = typer.confirm("Do you trust whoever made it?")
     if not trust:

@@ -11,9 +11,9 @@ from agent.commands.options import JsonAtEndOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.console import answer
-from agent.workbench.experiments import experiment
+from agent.workbench.experiments import ask_if_long, experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, TrustOption
+from agent.workbench.places import CampaignOption, TrustOption, YesOption
 from agent.workbench.session import Session, resumed
 from autoresearch.campaign_files import replace_file
 from autoresearch.errors import CampaignError
@@ -71,6 +71,7 @@ def stress(
     asked: StressAsked,
     campaign: CampaignOption = None,
     trust: TrustOption = False,
+    yes: YesOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best for a full schedule and report which survive.
@@ -93,6 +94,7 @@ def stress(
             session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
         greet(session, *work.announcement())
+        ask_if_long(work, yes=yes)
         report = StressReport.of(work, work.run())
         curves = f"curves    autoresearch report --campaign {quote(session.campaign.directory)}"
         lines: list[str | Text] = [*report.lines(), curves]
@@ -131,6 +133,7 @@ def attribute(
     ] = None,
     campaign: CampaignOption = None,
     trust: TrustOption = False,
+    yes: YesOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Measure what each of the winner's changes is worth.
@@ -153,6 +156,7 @@ def attribute(
             session, Attribution, retry_failed=asked.retry_failed, lines=FEW_LINES, plan=plan
         )
         greet(session, *work.announcement())
+        ask_if_long(work, yes=yes)
         result = work.run()
         lines = attribution_lines(result, opened.menu.measure)
         answer(result, lines, as_json=as_json, console=session.console)
@@ -210,6 +214,7 @@ def ladder(
     asked: LadderOptions,
     campaign: CampaignOption = None,
     trust: TrustOption = False,
+    yes: YesOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the winner at several sizes to see whether its lead lasts.
@@ -242,6 +247,7 @@ def ladder(
             pace=planner.pace,
         )
         greet(session, *work.announcement())
+        ask_if_long(work, yes=yes)
         result = work.run()
         directory = opened.directory
         with writing_to(directory):

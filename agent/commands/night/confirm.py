@@ -9,7 +9,7 @@ from agent.workbench.conclusion import ConfirmAsked, report
 from agent.workbench.conclusion import confirm as confirmed
 from agent.workbench.console import answer
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, TrustOption
+from agent.workbench.places import CampaignOption, TrustOption, YesOption
 from agent.workbench.session import resumed
 
 
@@ -23,6 +23,7 @@ def confirm(
     ] = None,
     campaign: CampaignOption = None,
     trust: TrustOption = False,
+    yes: YesOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best again on fresh seeds and score them on fresh text.
@@ -33,6 +34,6 @@ def confirm(
     """
     with resumed(campaign, as_json=as_json, trust=trust) as session:
         greet(session)
-        found = confirmed(session, asked, heldout or ())
+        found = confirmed(session, asked, heldout or (), yes=yes)
         lines = report(found, session.campaign.results.headline())
     answer(found, lines, as_json=as_json, console=session.console)

@@ -1,7 +1,9 @@
 import io
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from agent.menu.files import load_menu
@@ -9,17 +11,18 @@ from agent.search.campaign import Campaign
 from agent.search.first_row import new_settings
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
+from agent.workbench import experiments
 from agent.workbench.conclusion import believed_scores
-from agent.workbench.display import Display
-from agent.workbench.greeting import crowding, epochs_text, phases_of, warnings
+from agent.workbench.display import Display, night_text
+from agent.workbench.greeting import crowding, epochs_text, phases_of, slow_on_cpu, warnings
 from tests.support.campaigns import Toy
 from tests.support.configs import config
 from tests.support.places import ROOT
-from tests.support.rows import campaign_row, iteration_row
+from tests.support.rows import baseline_row, campaign_row, iteration_row
 from tests.support.simulated.night import no_corpus
 from tests.support.trials import trial_spec
 from trainer.memory.estimate import parameter_count
-from trainer.spec import BPB, Budget, CurvePoint, Measure, Place
+from trainer.spec import BPB, Budget, CurvePoint, Measure, Place, gpt
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import top
@@ -114,3 +117,74 @@ def test_on_a_terminal_the_running_trials_stand_below_the_lines(tmp_path: Path) 
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "lane 1" in shown
     assert "loss 5.250" in shown
+
+
+def test_a_night_s_length_is_told_before_its_first_iteration(tmp_path: Path) -> None:
+    settings = new_settings(MENU, "cpu-tiny", {})
+    console = Console(file=io.StringIO(), width=200)
+    corpus = no_corpus(tmp_path)
+    with Campaign(tmp_path / "campaign", settings, MENU, corpus, sandbox="none") as campaign:
+        display = Display(console, campaign, Goal(iterations=100), places=2)
+        assert night_text(campaign, Goal(iterations=100), 1) == ""
+        for seed in (0, 1):
+            campaign.write(baseline_row(seed, 3.0, seed, gpt(MENU.baseline)))
+        display.proposing(1)
+        display.proposing(2)
+        assert night_text(campaign, Goal(hours=8.0), 1) == ""
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    # 100 iterations of 1.8 trials of 3.65 s, two at a time
+    assert shown.count("5 min") == 1
+
+
+@pytest.mark.parametrize(("menu", "is_slow"), [("spark-354m", True), ("cpu-tiny", False)])
+def test_a_cpu_is_too_slow_for_a_large_model(menu: str, is_slow: bool) -> None:
+    chosen = load_menu(menu)
+    settings = new_settings(chosen, menu, {"device": "cpu", "threads": 2})
+    info = campaign_row().corpus
+    assert info is not None
+    info = info.model_copy(update={"vocab_size": 50257 if is_slow else 1024})
+    assert bool(slow_on_cpu(chosen, settings, info)) == is_slow
+    clock = settings.model_copy(update={"budget": Budget(unit="seconds", amount=60)})
+    assert slow_on_cpu(chosen, clock, info) == ""
+
+
+class LongWork:
+    """An experiment that takes this long."""
+
+    def __init__(self, hours: float) -> None:
+        self.hours = hours
+
+    def expected_left_s(self) -> float:
+        return 3600 * self.hours
+
+
+@pytest.mark.parametrize(
+    ("hours", "yes", "seen", "answer", "asks"),
+    [
+        (0.5, False, True, True, False),
+        (2.0, False, True, True, True),
+        (2.0, False, True, False, True),
+        (2.0, True, True, False, False),
+        (2.0, False, False, False, False),
+    ],
+)
+def test_over_an_hour_a_person_at_a_terminal_is_asked(
+    hours: float,
+    yes: bool,
+    seen: bool,
+    answer: bool,
+    asks: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, **_: object) -> None:
+        asked.append(question)
+        if not answer:
+            raise typer.Abort
+
+    monkeypatch.setattr(experiments, "can_ask", lambda: seen)
+    monkeypatch.setattr(experiments.typer, "confirm", confirm)
+    with nullcontext() if answer or not asks else pytest.raises(typer.Abort):
+        experiments.ask_if_long(LongWork(hours), yes=yes)  # type: ignore[arg-type]
+    assert bool(asked) == asks
