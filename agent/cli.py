@@ -62,7 +62,7 @@ def _reflow(command: Any) -> None:
 _PANELS = {
     "Search": (
         ("loop", "night.loop", "Search for a better config: propose, train, judge, keep, repeat."),
-        ("propose", "night.propose", "Queue a proposal for a campaign's loop, from any terminal."),
+        ("propose", "night.propose", "Queue a proposal for a campaign's loop, also while it runs."),
         ("status", "night.status", "Show one line per campaign: progress, gain, pace, end."),
         ("top", "night.top", "Rank the best configs, shrunk by the noise, with intervals."),
         (

@@ -36,6 +36,7 @@ OUTSIDE = {
     "agent/commands/night/propose.py": "a file of code that the user names",
     "agent/commands/record/mcp_server.py": "the documentation in this package",
     "agent/commands/record/report.py": "opens the browser",
+    "agent/commands/record/show.py": "the user's script",
     "agent/commands/record/serve.py": "the directories that the user names",
     "agent/commands/night/status.py": "looks for campaigns below the directories that it is given",
     "agent/exports/forms.py": "the export's file, which the command has checked",

@@ -78,6 +78,8 @@ class SessionOptions:
     confirming: bool = False
     """Whether to end with a confirmation, if something was kept."""
     as_json: bool = False
+    verbose: bool = False
+    """Whether to print the details of a script's command."""
     trust: bool = False
     """Whether the user trusts whoever made the campaign."""
 
@@ -120,6 +122,7 @@ def run_campaign(
             *(f"prior     {one}" for one in known),
             *([branch.note] if branch else ()),
             target_tokens=options.target_tokens(menu.name),
+            verbose=options.verbose,
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)

@@ -22,11 +22,14 @@ from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import CorpusInfo, gpt
 
 
-def greet(session: Session, *more: str, target_tokens: int | None = None) -> None:
+def greet(
+    session: Session, *more: str, target_tokens: int | None = None, verbose: bool = False
+) -> None:
     """Print the campaign, the trainer, the device and the limits of a session.
 
     :param more: further lines for this kind of work.
     :param target_tokens: token budget of the target that the campaign is for, if known.
+    :param verbose: whether to print the details of a command, too.
     """
     campaign, settings = session.campaign, session.campaign.settings
     session.say(
@@ -61,7 +64,10 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
         if crowded := crowding(lanes, trial_gib, total_gib - reserve_gib):
             session.say(crowded, "yellow")
     memory, telemetry = session.memory.description, session.telemetry
-    print_lines(session.console, (f"memory    {memory}", f"telemetry {telemetry}", *more))
+    details = [f"memory    {memory}", f"telemetry {telemetry}"]
+    if session.own is not None:
+        details = [*session.own.details(), *details] if verbose else []
+    print_lines(session.console, (*details, *more))
     notices = (campaign.note, campaign.journal.repaired, campaign.history.note)
     print_lines(session.console, filter(None, notices), "yellow")
 

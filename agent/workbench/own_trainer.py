@@ -79,12 +79,11 @@ class OwnTrainer:
     def lines(self) -> Iterator[str]:
         """Yield lines on the command for the user, before anything runs."""
         table, measure = self.table, self.table.measure
-        yield f"trainer   {' '.join(table.command)}"
+        yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
         if python := self.python_text():
             yield f"python    {python}"
-        yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
-        yield f"reads     {', '.join(self.reads())}; writes its own directory; no network"
-        yield f"score     {evaluation_text(table)}"
+        reached = "; code in its slots could reach it" if table.slots else ""
+        yield f"score     {measure.unit}, {measure.better}{reached}"
         if not table.tells_seed:
             yield (
                 "          the command is not told {seed}: if every run of a config is the same, "
@@ -92,6 +91,12 @@ class OwnTrainer:
             )
         if measure.unit == "bits per byte":
             yield f"bytes     {table.bytes}, says the menu"
+
+    def details(self) -> Iterator[str]:
+        """Yield more lines on the command: its words, where the score is found, what it reads."""
+        yield f"trainer   {' '.join(self.table.command)}"
+        yield f"reads     {', '.join(self.reads())}; writes its own directory; no network"
+        yield f"evaluates {evaluation_text(self.table)}"
 
     def python_text(self) -> str:
         """Return which Python runs the command and how to choose another; empty for another

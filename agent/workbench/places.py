@@ -67,7 +67,22 @@ def _named_after(menu: str | None) -> Path:
         row = read_campaign_row(former) if has_file(former, JOURNAL_FILE) else None
         if row is not None and row.menu_name == name:
             return former
-    return Path("runs") / (_UNUSUAL.sub("-", name).strip("-.") or former.name)
+    return Path("runs") / (_file_name(name) or former.name)
+
+
+def measurements_of(kind: str, source: str, menu: str) -> Path:
+    """Return ``runs/KIND-MENU``, where measurements with a menu go; ``runs/KIND-FILE``, by the name
+    of the menu's file, if an earlier version has measured there.
+
+    :param source: the menu's name or file, as the user gave it.
+    :param menu: the menu's own name.
+    """
+    former = Path("runs") / f"{kind}-{Path(source).stem}"
+    return former if former.is_dir() else Path("runs") / f"{kind}-{_file_name(menu) or 'menu'}"
+
+
+def _file_name(name: str) -> str:
+    return _UNUSUAL.sub("-", name).strip("-.")
 
 
 def latest_campaign() -> Path:

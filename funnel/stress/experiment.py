@@ -183,7 +183,7 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
         kinds: dict[StressPurpose, str] = {
             "candidate": "of the best",
             "baseline": "the baseline",
-            "spread": "more of the spread",
+            "spread": "more at even ranks",
         }
         configs = ", ".join(f"{counts[kind]} {of}" for kind, of in kinds.items() if counts[kind])
         seeds = ", ".join(map(str, plan.seeds))
@@ -198,7 +198,7 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
     def _others(self) -> str:
         """Return a clause on the configs that may be finalists besides the candidates."""
         others = {one.purpose for one in self.plan.configs} - {"candidate"}
-        names = {"baseline": "the baseline", "spread": "the spread configs"}
+        names = {"baseline": "the baseline", "spread": "the configs at even ranks"}
         named = [name for purpose, name in names.items() if purpose in others]
         return f", and for {' and '.join(named)}, which may be finalists, too" if named else ""
 

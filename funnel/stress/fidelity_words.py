@@ -13,8 +13,8 @@ def fidelity_lines(test: RankingTest) -> Iterator[str]:
     found = test.fidelity
     if found is None:
         yield (
-            f"ranking   {test.n} spread configs have long runs of {test.steps} steps, too few (or "
-            f"too alike) for a correlation: it takes {MIN_CONFIGS}; use --spread with more"
+            f"ranking   {test.n} configs at even ranks have long runs of {test.steps} steps, too "
+            f"few (or too alike) for a correlation: it takes {MIN_CONFIGS}; use --spread with more"
         )
     else:
         yield (

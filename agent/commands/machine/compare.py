@@ -15,6 +15,7 @@ from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer, say
 from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
+from agent.workbench.places import measurements_of
 from autoresearch.files import replace_file, writing
 from autoresearch.layout import TELEMETRY_FILE
 from autoresearch.options import AsOption
@@ -78,7 +79,7 @@ def compare(
             raise typer.BadParameter(
                 f"{name!r} is not one of {', '.join(BACKENDS)}", param_hint="--backends"
             )
-    directory = Path("runs") / f"compare-{Path(asked.menu).stem}"
+    directory = measurements_of("compare", asked.menu, chosen.name)
     found = _measured(
         settings,
         [backend for name in names for backend in BACKENDS if backend == name],

@@ -19,6 +19,7 @@ from agent.search.stopping import StopRequest
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer, say
 from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
+from agent.workbench.places import measurements_of
 from autoresearch import screen
 from autoresearch.files import writing
 from autoresearch.layout import TELEMETRY_FILE
@@ -72,7 +73,7 @@ def envelope(
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
-    directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
+    directory = asked.out or measurements_of("envelope", asked.menu, chosen.name)
     grid = cells(
         [*map(int, _listed(asked.batch, "--batch"))] or _domain(chosen, "batch_size"),
         [*map(int, _listed(asked.seq, "--seq"))] or _domain(chosen, "seq_len"),

@@ -83,6 +83,15 @@ ConfirmOption = Annotated[
     ),
 ]
 
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Print a script's command, what it may read, and where its score is found.",
+    ),
+]
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -105,7 +114,7 @@ PANELS = {
         *("device", "lanes", "threads", "executor"),
         *("trial_memory_gib", "allow_unsandboxed", "trust"),
     ),
-    "Output": ("log", "notify", "notify_keeps", "git", "as_json"),
+    "Output": ("log", "notify", "notify_keeps", "git", "verbose", "as_json"),
 }
 """The options of ``loop --help`` by panel; the first panel holds those that everyone needs."""
 
@@ -126,6 +135,7 @@ def loop(
     notify_keeps: KeepsOption = False,
     git: GitOption = False,
     confirm: ConfirmOption = True,
+    verbose: VerboseOption = False,
     trust: TrustOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -143,6 +153,7 @@ def loop(
         notifier=Notifier(notify or (), keeps=notify_keeps),
         confirming=confirm,
         as_json=as_json,
+        verbose=verbose,
         trust=trust,
     )
     directory = campaign or default_campaign(asked.get("menu"))

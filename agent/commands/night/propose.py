@@ -51,7 +51,7 @@ def propose(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Queue a proposal for a campaign's loop, from any terminal.
+    """Queue a proposal for a campaign's loop, also while it runs.
 
     The loop takes it before it asks its own proposer, as an edit of the best config at that time.
     """

@@ -19,7 +19,9 @@ from agent.workbench.own_trainer import command_of
 from agent.workbench.places import CampaignOption, latest_campaign
 from autoresearch.campaign_files import has_file
 from autoresearch.errors import CampaignError
+from autoresearch.files import read_given
 from autoresearch.layout import SPEC_FILE, TRIALS_DIR
+from autoresearch.safe_text import plain
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted, toml_text
 from trainer.command.filling import Filled, filled
@@ -77,17 +79,20 @@ def show(
     entry = _entry(results, config)
     if shown_as is ShownAs.TEXT:
         answer(None, _lines(results, row, entry), as_json=False)
-    elif shown_as is ShownAs.JSON:
-        typer.echo(json.dumps(_values(entry), indent=2))
+        return
+    if shown_as is ShownAs.JSON:
+        text = json.dumps(_values(entry), indent=2)
     elif shown_as is ShownAs.TOML:
-        typer.echo(_toml(row, entry), nl=False)
+        text = _toml(row, entry)
     elif row.script is None:
-        typer.echo(_trainer_command(view.directory, entry, shown_as, seed))
+        text = _trainer_command(view.directory, entry, shown_as, seed)
     else:
         spec, command = _own_spec(row, entry, seed)
-        filling = filled(spec, command, OUT, spec.threads or 1)
         make = _script if shown_as is ShownAs.SCRIPT else _own_command
-        typer.echo(make(command, filling), nl=shown_as is ShownAs.COMMAND)
+        text = make(command, filled(spec, command, OUT, spec.threads or 1))
+    if sys.stdout.isatty():  # a campaign of somebody else may hold what a terminal obeys
+        text = "\n".join(map(plain, text.split("\n")))
+    typer.echo(text.removesuffix("\n"))
 
 
 def _entry(results: Results, wanted: str | None) -> ConfigEvidence:
@@ -219,5 +224,5 @@ def _script(command: Command, filling: Filled) -> str:
         raise CampaignError("the command sets every value of this config; use --as command")
     from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
 
-    source = (Path(command.directory) / command.edited).read_text("utf-8")
-    return edited(source, filling.edits)
+    source = read_given(Path(command.directory) / command.edited)
+    return edited(source.decode("utf-8"), filling.edits)

@@ -112,6 +112,9 @@ def test_the_python_of_a_command_is_named_with_the_nearest_environment(
     program = own.command.argv[0]
     assert own.python_text().startswith(f"{program};")
     assert any(program in line for line in own.lines())
+    pattern = known(own.table.score.pattern)
+    assert not any(pattern in line for line in own.lines())  # the details have it
+    assert any(pattern in line for line in own.details())
 
     beside = tmp_path / "checkout" / ".venv" / "bin" / "python"
     beside.parent.mkdir(parents=True)

@@ -1,10 +1,16 @@
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import autoresearch
-from agent.workbench.places import default_campaign, existing_campaign, say_if_new
+from agent.workbench.places import (
+    default_campaign,
+    existing_campaign,
+    measurements_of,
+    say_if_new,
+)
 from autoresearch.errors import CampaignError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
 from tests.support.places import ROOT
@@ -58,6 +64,11 @@ def test_a_campaign_s_folder_has_the_menu_s_name(
     assert default_campaign("b/menu.toml") == Path("runs/second-one-..-x")
     assert default_campaign("missing.toml") == Path("runs/missing")
     assert default_campaign(None) == Path("runs/cpu-tiny")
+
+    named = partial(measurements_of, "envelope", "b/menu.toml")
+    assert named("second one/../x") == Path("runs/envelope-second-one-..-x")
+    (tmp_path / "runs" / "envelope-menu").mkdir(parents=True)  # of an earlier version
+    assert named("second one/../x") == Path("runs/envelope-menu")
 
     earlier = tmp_path / "runs" / "menu"  # where an earlier version began it
     earlier.mkdir(parents=True)
