@@ -15,6 +15,7 @@ from tests.support.confirmed import confirmation
 from tests.support.present import known
 from tests.support.reports import simulated
 from tests.support.rows import write_journal
+from tests.support.simulated.commands import SimulatedOwn
 from tests.trajectory.live.server import client
 from trainer.spec import BPB
 from trajectory.evidence import Evidence
@@ -135,3 +136,15 @@ def test_a_pace_has_no_exponent() -> None:
     glance = Glance(name="a", directory="a", state="running", iterations_per_h=1650.2)
     assert "1,650/h" in str(glance)
     assert [rate_text(one) for one in (98.4, 9.96, 1.23)] == ["98", "10", "1.2"]
+
+
+def test_a_night_that_luck_kept_ends_with_not_confirmed(tmp_path: Path) -> None:
+    own = SimulatedOwn(tmp_path)
+    menu = own.checkout / "own.toml"
+    text = menu.read_text("utf-8").replace("1e-3", "0.9").replace("1e3", "1.1")
+    text = text.replace("default = 0.01", "default = 1.0").replace("default = 0.5", "default = 0.0")
+    menu.write_text(text.replace("high = 1.0", "high = 0.001"))  # no config differs from another
+    last = own.loop(25, "--set=z_keep=0").splitlines()[-1]
+    status = CampaignView(own.campaign).status()
+    assert (status.verdict, status.confirmed) == ("not confirmed", False)
+    assert last.split(maxsplit=1) == ["result", status.headline]
