@@ -69,18 +69,6 @@ def hangs(seconds: float) -> Turn:
     return turn
 
 
-def white_space(size: int) -> Turn:
-    """Send a body of spaces only, as long as the client reads."""
-
-    def turn(handler: Handler) -> None:
-        handler.start(200, {"Content-Length": str(size)})
-        for _ in range(size // 65536):
-            handler.wfile.write(b" " * 65536)
-            handler.server.bytes_sent += 65536
-
-    return turn
-
-
 # --- the server -----------------------------------------------------------------------------------
 
 
@@ -121,11 +109,6 @@ class OpenAIServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
-
-    @property
-    def bytes_sent(self) -> int:
-        """Number of bytes that :func:`white_space` sent."""
-        return self._http.bytes_sent
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -170,7 +153,6 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
         self.stopping = threading.Event()
-        self.bytes_sent = 0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing: a client that disconnects is part of the test."""

@@ -1,34 +1,45 @@
 """Ask one OpenAI-compatible endpoint, within time limits and without trusting its answers.
 
-vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``.
-They differ in how they can be made to answer in JSON, which is found out on the first question
-rather than by name. They also differ in the length of a
-question, which the server reports in its list of models or when it refuses one.
+vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``; a
+server without it is asked at ``/v1/responses``. They differ in how they can be made to answer in
+JSON, which is found out on the first question rather than by name. They also differ in the length
+of a question, which the server reports in its list of models or when it refuses one. If it refuses
+one without a number, the next is half as long.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
+
+import httpx2
+from openai import BadRequestError, OpenAI
 
 from agent.proposers.llm.completions import (
+    Json,
     Message,
     Reply,
     ServedModel,
     chat_json,
+    error_text,
+    json_documents,
+    quoted,
     read_completion,
     read_models,
+    reply_of,
 )
 from agent.proposers.llm.failures import (
     ROLES,
     ContextError,
+    EndedError,
     EndpointError,
     RefusedError,
     RejectedError,
 )
+from agent.proposers.llm.prompt import PROMPT_SHARE
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
-from agent.proposers.llm.wire import Json, Patience, Wire
+from agent.proposers.llm.wire import Patience, Wire
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 
@@ -59,18 +70,20 @@ class SchemaMode(StrEnum):
     NONE = "none"
     """Only the prompt asks for JSON."""
 
-    def request(self, schema: Json) -> Json:
-        """Return the fields that this mode adds to a chat request."""
+    def request(self, schema: Json, *, as_response: bool = False) -> Json:
+        """Return the fields that this mode adds to a chat request, or to one for a response."""
         # Not "strict": hosted servers then require every property, and a proposal changes only some
         # knobs.
+        named = {"name": "reply", "schema": schema}
         forms: dict[SchemaMode, Json] = {
-            SchemaMode.JSON_SCHEMA: {"json_schema": {"name": "reply", "schema": schema}},
+            SchemaMode.JSON_SCHEMA: named if as_response else {"json_schema": named},
             SchemaMode.JSON_OBJECT_SCHEMA: {"schema": schema},
             SchemaMode.JSON_OBJECT: {},
         }
         if self not in forms:
             return {}
-        return {"response_format": {"type": self.value.removesuffix(".schema"), **forms[self]}}
+        form = {"type": self.value.removesuffix(".schema"), **forms[self]}
+        return {"text": {"format": form}} if as_response else {"response_format": form}
 
 
 @dataclass(slots=True)
@@ -87,10 +100,17 @@ class Manner:
     """Field that limits the reply's tokens."""
     refused: set[str] = field(default_factory=set)
     """Fields that the model refuses."""
+    as_response: bool = False
+    """Whether to ask at ``/v1/responses``, since the server has no ``/v1/chat/completions``."""
 
-    def adapts(self, error: RejectedError) -> bool:
+    def adapts(self, error: RefusedError) -> bool:
         """Return whether a refused question can be asked in another form, which is used from now
         on."""
+        if error.lacks_chat:
+            self.as_response = not self.as_response
+            return self.as_response
+        if not isinstance(error, RejectedError):
+            return False
         quiet = set(QUIET) - self.refused if self.is_quiet else set()
         if error.param == "max_tokens" == self.tokens_named:
             self.tokens_named = "max_completion_tokens"
@@ -126,12 +146,14 @@ class Endpoint:
         patience: Patience | None = None,
     ) -> None:
         self._wire = Wire(base_url, api_key, patience or Patience())
-        self._model = model or None
+        self._model = (model or "").strip() or None
         self._max_tokens = max_tokens
         self._context: int | None = None
         self._mode: SchemaMode | None = None
         self._manner = Manner()
         self._listed: list[ServedModel] | None = None
+        self._ended: str | None = None
+        """Why no further question is asked."""
 
     @classmethod
     def of(cls, environment: Environment, *, patience: Patience | None = None) -> Self:
@@ -208,17 +230,31 @@ class Endpoint:
         asking without the schema tells which.
 
         :param warmer: added to the temperature, to get another reply than before.
-        :raises ContextError: if the chat is too long for the server, which reports its limit.
+        :raises ContextError: if the chat is too long for the server; :attr:`context` is what fits.
+        :raises EndedError: if no question can succeed, from now on without asking.
         :raises EndpointError: if no reply came.
         """
+        if self._ended is not None:
+            raise EndedError(self._ended)
+        self._wire.begin()
+        try:
+            return self._ask(messages, schema, warmer)
+        except ContextError as error:
+            known = self._context
+            if not error.context or (known is not None and error.context >= known):
+                error.context = int(self._length(messages) / 2 / PROMPT_SHARE)
+            self._context = error.context
+            raise
+        except EndedError as error:
+            self._ended = str(error)
+            raise
+
+    def _ask(self, messages: Sequence[Message], schema: Json, warmer: float) -> Reply:
         known = self._mode
         modes = list(dict.fromkeys((known, SchemaMode.NONE))) if known else list(SchemaMode)
         for mode in modes:
             try:
                 reply = self._uncut(messages, mode, schema, warmer)
-            except ContextError as error:
-                self._context = error.context
-                raise
             except RejectedError:
                 if mode is SchemaMode.NONE:
                     raise
@@ -235,8 +271,12 @@ class Endpoint:
         :raises EndpointError: if it does not answer, or refuses.
         """
         if self._listed is None:
-            listed = read_models(self._wire.send("GET", "/models"))
+            self._wire.begin()
+            body = self._wire.send(
+                lambda client: client.models.with_raw_response.list().http_response
+            )
             # A model's name goes to files as it is, so one that echoes a secret is left out.
+            listed = read_models(body.text)
             self._listed = [each for each in listed if self._wire.redacted(each.id) == each.id]
         return self._listed
 
@@ -265,24 +305,61 @@ class Endpoint:
         self, messages: Sequence[Message], mode: SchemaMode, schema: Json, warmer: float
     ) -> Reply:
         """Send one question, in another form if the server refuses its form."""
-        manner = self._manner
-        body = {
-            "model": self.model,
-            "messages": chat_json(messages, merges_system=manner.merges_system),
-            **mode.request(schema),
+        manner, model = self._manner, self.model
+        chat: Any = chat_json(messages, merges_system=manner.merges_system)
+        limit = "max_output_tokens" if manner.as_response else manner.tokens_named
+        fields = {
+            **mode.request(schema, as_response=manner.as_response),
             **(QUIET if manner.is_quiet else {}),
             "temperature": TEMPERATURE + warmer,
-            manner.tokens_named: self._reply_tokens(messages),
+            limit: self._reply_tokens(messages),
         }
-        body = {name: value for name, value in body.items() if name not in manner.refused}
+        extra = {name: value for name, value in fields.items() if name not in manner.refused}
+
+        def ask(client: OpenAI) -> httpx2.Response:
+            if manner.as_response:
+                responses = client.responses.with_raw_response
+                return responses.create(model=model, input=chat, extra_body=extra).http_response
+            completions = client.chat.completions.with_raw_response
+            return completions.create(model=model, messages=chat, extra_body=extra).http_response
+
         began = time.monotonic()
         try:
-            raw = self._wire.send("POST", "/chat/completions", body)
-        except RejectedError as error:
+            response = self._wire.send(ask)
+        except RefusedError as error:
             if not manner.adapts(error):
                 raise
             return self._complete(messages, mode, schema, warmer)
-        return read_completion(raw, mode.value, time.monotonic() - began, self._wire.redacted)
+        return self._read(response, mode.value, time.monotonic() - began)
+
+    def _read(self, response: httpx2.Response, mode: str, latency_s: float) -> Reply:
+        """Return the reply in a response, or why there is none.
+
+        :raises ContextError: if the response is a success that says that the chat is too long.
+        :raises EndedError: if it is one that says that no question can succeed.
+        """
+        shown = self._wire.redacted(response.text)
+        why = f"the reply is not a chat completion: {quoted(shown) or '(nothing)'}"
+        try:
+            completion = read_completion(response.text)
+            if completion is not None:
+                return reply_of(completion, mode, latency_s, self._wire.redacted)
+            failed = next(
+                (each["error"] for each in json_documents(shown) if each.get("error")), None
+            )
+            if failed is not None:
+                refused = BadRequestError("", response=response, body=failed)
+                failure = self._wire.refused(refused)
+                if isinstance(failure, ContextError | EndedError):
+                    raise failure
+                why = f"the server answered with an error: {quoted(error_text(failed))}"
+        except ValueError as error:
+            encoding = response.headers.get("content-encoding")
+            if shown.lstrip("\ufeff \r\n").startswith(("{", "[", "data:")):
+                why = f"the reply is broken JSON ({error}): {quoted(shown)}"
+            elif encoding is not None:
+                why = f"the reply is encoded as {encoding:.20}, which was not offered"
+        return Reply(shown, mode, latency_s, why, is_completion=False)
 
     def _reply_tokens(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the reply may have."""
@@ -296,5 +373,9 @@ class Endpoint:
         """Return these tokens of a reply, or those that the context leaves for it, if known."""
         if self._context is None:
             return tokens
-        asked = sum(estimate_tokens(message.content) + MESSAGE_TOKENS for message in messages)
-        return min(tokens, max(1, int(self._context * REPLY_SHARE), self._context - asked))
+        left = self._context - self._length(messages)
+        return min(tokens, max(1, int(self._context * REPLY_SHARE), left))
+
+    def _length(self, messages: Sequence[Message]) -> int:
+        """Return the estimated tokens of a question."""
+        return sum(estimate_tokens(message.content) + MESSAGE_TOKENS for message in messages)

@@ -1,31 +1,79 @@
-"""Explain every failure of an endpoint in one sentence, and say how often to try again."""
+"""Explain every failure of an endpoint in one sentence, and say how often to try again.
+
+EndpointError           no reply: unreachable, failing, or silent past its deadline
+  RefusedError          the same request would fail the same way again
+    EndedError          so would any request, until a person changes something
+    RejectedError       this form of the question is refused
+    ContextError        the question is longer than the server's context
+"""
 
 import contextlib
 import math
 import re
+import socket
 import ssl
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 import httpx2
-from pydantic import AliasChoices, AliasPath, Field
+from openai import APIStatusError
 
 from agent.proposers.base import ProposerError
-from agent.proposers.llm.completions import Count, Lenient, Text, quoted
+from agent.proposers.llm.completions import error_text, quoted
 
 TRIES = 4
 """Tries of a request that gets no connection or HTTP 500: the server is starting, absent or
 broken."""
 SAID_CHARACTERS = 240
 """Most characters of a server's explanation to repeat."""
+MIN_CONTEXT = 256
+"""Fewest tokens that a number in a refusal can mean as a context."""
 ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
 """Phrases by which servers say that their chat template has no system role."""
-
-_CONTEXT = re.compile(
-    r"(?:context length (?:is|of)|context size|context window (?:is|of))\D{0,12}(\d{3,8})",
+_TOO_LONG = re.compile(
+    r"context.?(length|window|size|limit)|max_seq_len|max_num_tokens|max_model_len|token limit"
+    r"|too (long|many tokens)|(request|entity|prompt|input|content|payload)\w* too large"
+    r"|tokens\W+is too large|reduce (the|your) (length|prompt|input|messages?)"
+    r"|range of input length|(prompt|input|request|tokens?|messages|length)\b.{0,80}?"
+    r"(exceed|(longer|greater|more|less) than|<=|too large|at most \d)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Phrases by which servers say that a question is too long."""
+_FORM = re.compile(r"schema|response_format|grammar|enum", re.IGNORECASE)
+"""Words of refusals of a form, whatever they say of lengths."""
+_NUMBER = r"(\d+(?:[,_]\d{3})*)(k?)\b"
+_LIMIT = re.compile(
+    rf"n_ctx\W{{1,4}}{_NUMBER}"
+    r"|(?:\b(?:maximum|max\b|context|limit|allowed|at most|(?:less|longer|greater|more) than|exceed"
+    rf"|max_\w*len|max_num_tokens)|<=|>|\[[01],)[^\d\"{{}}]{{0,40}}{_NUMBER}"
+    rf"|{_NUMBER} (?:tokens? )?(?:maximum|max\b|context|limit)",
     re.IGNORECASE,
 )
+"""Numbers that a refusal gives as the context, such as "maximum context length is 8192"."""
+_SPENT = re.compile(
+    r"insufficient[_ ](quota|balance|credit|fund)|credit balance|billing|payment required"
+    r"|(balance|credits?|quota) (is |are )?(exhausted|depleted|used up|too low)"
+    r"|exceeded your current|in arrears"
+    r"|(account|organization|project)\b.{0,40}(deactivated|suspended|disabled|archived)",
+    re.IGNORECASE,
+)
+"""Phrases of accounts without money or rights."""
+_WAIT = re.compile(r"(retry|try again) (in|after) (about )?\d|per[ _-]?minute", re.IGNORECASE)
+_NO_CHAT = re.compile(
+    r"not a chat model|(not|n't) support (the )?(chat|v1/chat|/v1/chat|conversation)"
+    r"|chat\W?completions?\W.{0,20}not supported|is not (a|an) (chat|instruct|text.?generation)"
+    r"|(is an?|only supports?) (embedding|rerank|moderation|image|speech|transcription)",
+    re.IGNORECASE,
+)
+"""Phrases by which servers say that the model does not chat."""
+_RESPONSES = re.compile(r"\bv1/responses|responses (api|endpoint)", re.IGNORECASE)
+_ROUTE = re.compile(
+    r"not found|cannot post|no (such )?(route|page|endpoint)|invalid url"
+    r"|unknown (url|path|endpoint)|method|no reason given|<html",
+    re.IGNORECASE,
+)
+"""Phrases by which servers say that they have no such page."""
 _KEY = re.compile(
     r"\bapi[ _-]?key|\b(un)?authoriz|\bauthenticat|\binvalid (key|token)|\bcredentials?\b",
     re.IGNORECASE,
@@ -33,6 +81,7 @@ _KEY = re.compile(
 """Phrases by which servers refuse a key with HTTP 400, as Google's does."""
 _CHECK_KEY = "check AUTORESEARCH_LLM_API_KEY"
 _LATER = "it is retried at the next iteration"
+_LOG = "see the server's log"
 _QUESTION = "check AUTORESEARCH_LLM_MODEL, or lower --prompt-tokens below the model's context"
 _FIXES = {
     **dict.fromkeys((301, 302, 303, 307, 308), "set AUTORESEARCH_LLM_BASE_URL to the final URL"),
@@ -41,6 +90,31 @@ _FIXES = {
     429: _LATER,
 }
 """Advice by HTTP status."""
+_FAULTS: tuple[tuple[type[BaseException], str, str, float], ...] = (
+    (socket.gaierror, "", "check the host's name in AUTORESEARCH_LLM_BASE_URL", TRIES),
+    (
+        ssl.SSLCertVerificationError,
+        "",
+        "name the certificate of its authority in SSL_CERT_FILE, and ask the host by the name in "
+        "its own certificate",
+        1,
+    ),
+    (ssl.SSLError, "", "if it speaks no TLS, begin AUTORESEARCH_LLM_BASE_URL with http://", 1),
+    (httpx2.ProxyError, "", "check the proxy in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY", TRIES),
+    (ConnectionRefusedError, "", "start the server, or check the port", TRIES),
+    (httpx2.DecodingError, "", "have the server send its replies uncompressed", TRIES),
+    (httpx2.RemoteProtocolError, "disconnected", f"it hung up; {_LOG}", TRIES),
+    (httpx2.RemoteProtocolError, "complete", f"its reply broke off; {_LOG}", 1),
+    (
+        httpx2.ProtocolError,
+        "",
+        "check the port; if it speaks TLS, begin AUTORESEARCH_LLM_BASE_URL with https://",
+        1,
+    ),
+    (ConnectionError, "", f"it hung up; {_LOG}", TRIES),
+    (Exception, "", "check the network between this machine and the server", TRIES),
+)
+"""Exceptions, a word in their text, advice, and most tries of a request that fails this way."""
 
 
 class EndpointError(ProposerError):
@@ -56,6 +130,12 @@ class RefusedError(EndpointError):
     """The same request would fail the same way again."""
 
     tries: float = 1
+    lacks_chat = False
+    """Whether the server may not have ``/v1/chat/completions``, but ``/v1/responses``."""
+
+
+class EndedError(RefusedError):
+    """No request can succeed until a person changes something."""
 
 
 class RejectedError(RefusedError):
@@ -70,83 +150,102 @@ class RejectedError(RefusedError):
 
 
 class ContextError(RefusedError):
-    """The question is longer than the server's context, which it reports.
+    """The question is longer than the server's context.
 
-    :ivar context: most tokens of a question and its reply together.
+    :ivar context: most tokens of a question and its reply together; 0 if the server does not say.
     """
 
     context = 0
 
 
-class _Refusal(Lenient):
-    """The body of a refusal, in OpenAI's form or in that of a local server."""
-
-    said: Text = Field(
-        "",
-        validation_alias=AliasChoices(AliasPath("error", "message"), "message", "detail", "error"),
-    )
-    param: Text = Field("", validation_alias=AliasChoices(AliasPath("error", "param"), "param"))
-    n_ctx: Count = Field(None, validation_alias=AliasChoices(AliasPath("error", "n_ctx"), "n_ctx"))
-
-
-def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str]) -> EndpointError:
-    """Return the error of a response that is not a success.
+def refusal(where: str, error: APIStatusError, redact: Callable[[str], str]) -> EndpointError:
+    """Return the failure that a response means which is not a success.
 
     :param where: names the endpoint.
     :param redact: removes secrets from the server's words.
     """
-    status, body = response.status_code, _Refusal.read(response.content)
-    raw = response.content.decode("utf-8", "replace")  # in no encoding that the server names
-    own = quoted(redact(body.said), SAID_CHARACTERS)
-    said = own or quoted(redact(raw)) or "no reason given"
-    found = _CONTEXT.search(said)
-    context = body.n_ctx or (int(found[1]) if found else None)
+    response = error.response
+    status = 400 if response.is_success else response.status_code
+    explained = redact(error_text(error.body))
+    raw = redact(response.text[:4000])
+    said = quoted(explained, SAID_CHARACTERS) or quoted(raw) or "no reason given"
+    words = f"{error.code} {error.type} {explained} {raw}"
+    is_form = _FORM.search(explained) is not None
+    is_wait = "insufficient_quota" not in words and _WAIT.search(words) is not None
+    kind: type[EndpointError] = RefusedError
     fix = _FIXES.get(status, _LATER if status >= 500 else _QUESTION)
-    if context is not None:
-        fix = "lower --prompt-tokens, or start the server with a longer context"
-    is_about_key = status in {400, 422} and context is None and _KEY.search(said) is not None
-    if is_about_key:
+    if status == 402 or (status in {400, 401, 403, 429} and _SPENT.search(words) and not is_wait):
+        kind, fix = EndedError, "add credit or choose another endpoint, then start the loop again"
+    elif status in {400, 404, 405, 422, 501} and _NO_CHAT.search(words):
+        kind, fix = EndedError, "name a model that chats in AUTORESEARCH_LLM_MODEL"
+    elif status == 413 or (
+        status in {400, 422, 429, 500} and not is_form and _is_too_long(status, words)
+    ):
+        kind, fix = ContextError, "lower --prompt-tokens, or start the server with a longer context"
+    elif status in {400, 422} and _KEY.search(said):
         fix = _CHECK_KEY
-    message = f"{where} answered HTTP {status} ({said}); {fix}"
-    if is_about_key or status not in {400, 413, 415, 422, 500, 501}:
-        is_final = status != 429 and status < 500
-        error = RefusedError(message) if is_final else EndpointError(message)
-        error.retry_after_s = _retry_after_s(response.headers.get("retry-after", ""))
-        return error
-    if context is not None:
-        too_long = ContextError(message)
-        too_long.context = context
-        return too_long
-    rejected = RejectedError(message)
-    rejected.said, rejected.param = said, body.param
-    rejected.tries = TRIES if status == 500 and not ROLES.search(said) else 1
-    return rejected
+    elif status in {400, 415, 422, 500, 501} and "content_filter" not in words:
+        kind = RejectedError
+    elif status == 429 or status >= 500:
+        kind = EndpointError
+    failed = kind(f"{where} answered HTTP {status} ({said}); {fix}")
+    failed.retry_after_s = retry_after_s(response)
+    if isinstance(failed, ContextError):
+        failed.context = _limit(f"{explained} {raw}")
+    elif isinstance(failed, RejectedError):
+        failed.said, failed.param = said, error.param or ""
+        failed.tries = TRIES if status == 500 and not ROLES.search(said) else 1
+    if isinstance(failed, RefusedError):
+        is_route = status in {404, 405} and "model" not in said.lower() and _ROUTE.search(said)
+        failed.lacks_chat = bool(is_route or _RESPONSES.search(words))
+    return failed
+
+
+def _is_too_long(status: int, words: str) -> bool:
+    """Return whether a server says that a question is too long, and not only that there were too
+    many."""
+    return bool(_TOO_LONG.search(words)) and (status != 429 or "too large" in words.lower())
+
+
+def _limit(words: str) -> int:
+    """Return the context that a refusal reports; 0 if it reports none."""
+    for found in _LIMIT.finditer(words):
+        number, unit = [group for group in found.groups() if group is not None]
+        tokens = int(re.sub(r"\D", "", number)) * (1000 if unit else 1)
+        if MIN_CONTEXT <= tokens < 10**9:
+            return tokens
+    return 0
 
 
 def silence(
-    where: str, error: Exception, allowed_s: float, redact: Callable[[str], str]
+    where: str, error: BaseException, allowed_s: float, redact: Callable[[str], str]
 ) -> EndpointError:
-    """Return the error of a request that got no whole response in these seconds."""
-    if isinstance(error, TimeoutError):
+    """Return the failure of a request that got no whole response in these seconds."""
+    chain = [error]
+    while (under := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(under)
+    if any(isinstance(each, TimeoutError | httpx2.TimeoutException) for each in chain):
         return EndpointError(
             f"{where} did not answer within {allowed_s:g} s; check that it is not "
             "overloaded, or raise AUTORESEARCH_LLM_TIMEOUT_S"
         )
-    root: BaseException = error
-    while (under := root.__cause__ or root.__context__) is not None:
-        root = under
-    cause = quoted(redact(str(root) or str(error)), SAID_CHARACTERS)
-    is_protocol = isinstance(error, httpx2.ProtocolError) and "disconnected" not in str(error)
-    message = f"{where} gave no whole reply ({cause}); check that it runs, and its certificate"
-    if is_protocol or isinstance(root, ssl.SSLError):
-        return RefusedError(message)
-    absent = EndpointError(message)
-    absent.tries = TRIES
-    return absent
+    cause = quoted(redact(str(chain[-1]) or str(error)), SAID_CHARACTERS)
+    words = " ".join(map(str, chain))
+    fix, tries = next(
+        (fix, tries)
+        for kind, word, fix, tries in _FAULTS
+        if word in words and any(isinstance(each, kind) for each in chain)
+    )
+    message = f"{where} gave no whole reply ({cause}); {fix}"
+    failed = RefusedError(message) if tries == 1 else EndpointError(message)
+    failed.tries = tries
+    return failed
 
 
-def _retry_after_s(header: str) -> float:
-    """Return seconds from either form of RFC 9110, 10.2.3; 0 if invalid."""
+def retry_after_s(response: httpx2.Response) -> float:
+    """Return the seconds that a response asks to wait, in either form of RFC 9110, 10.2.3; 0 if it
+    asks for none."""
+    header = response.headers.get("retry-after", "")
     with contextlib.suppress(ValueError):
         return float(header)
     with contextlib.suppress(ValueError, TypeError, OverflowError):

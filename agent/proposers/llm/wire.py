@@ -1,8 +1,10 @@
-"""Send requests to one chat endpoint, bounded in time and bytes, retried by one policy.
+"""Send questions to one chat endpoint with the ``openai`` package, under one deadline.
 
-A deadline covers name lookup, connection, TLS, headers (however slow, and however many ``100
-Continue``) and body. Redirects are never followed. A proxy from the environment is used except for
-loopback addresses. No error, log or stored reply shows a secret.
+The package makes the requests. Its own retries are off, since tenacity holds the one policy. A
+question with its retries is one future of a thread, so the deadline covers name lookup, connection,
+TLS, headers and body. Redirects are never followed, and a job of a queued question is polled at the
+same origin only, so that the key reaches no other server. A proxy from the environment is used
+except for loopback addresses.
 """
 
 import contextlib
@@ -18,20 +20,31 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import tenacity
+from openai import APIConnectionError, APIStatusError, OpenAI
 from pydantic import AnyHttpUrl, AnyUrl, TypeAdapter, ValidationError
 
-from agent.proposers.llm.failures import EndpointError, RefusedError, refusal, silence
+from agent.proposers.llm.completions import json_documents
+from agent.proposers.llm.failures import (
+    EndpointError,
+    RefusedError,
+    refusal,
+    retry_after_s,
+    silence,
+)
 from autoresearch.errors import SettingsError
 from autoresearch.safe_text import redact, sendable
 
-Json: TypeAlias = dict[str, Any]
+Ask: TypeAlias = Callable[[OpenAI], httpx2.Response]
+"""Makes one request."""
 
-MAX_BODY_BYTES = 4 << 20
-"""Longest body to read. A proposal has a few hundred bytes, a long list of models 1 MB."""
 _URL, _WEB_URL = TypeAdapter(AnyUrl), TypeAdapter(AnyHttpUrl)
 _SCHEME = re.compile(r"^\s*(authorization:\s*)?bearer\s+", re.IGNORECASE)
 """Beginning of a header's value that was pasted in place of the key."""
-_PASTED = re.compile(r"(/chat/completions|/completions|/models|/embeddings)?/*$", re.IGNORECASE)
+_PASTED = re.compile(
+    r"(/chat/completions|/completions|/responses|/models|/embeddings)?/*$", re.IGNORECASE
+)
+_RUNNING = frozenset("queued pending pending-evaluation running in_progress processing".split())
+"""States of a job that is not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +52,10 @@ class Patience:
     """Time limits for an endpoint."""
 
     timeout_s: float = 60.0
-    """Limit of one request, from sending it to the last byte of its reply. It is also the deadline
-    after a question that got no answer, so that a dead endpoint costs an iteration no more."""
+    """Longest silence of the server within one request. It is also the deadline after a question
+    that got no answer, so that a dead endpoint costs an iteration no more."""
     deadline_s: float = 120.0
-    """Limit of all tries of one question, waits included."""
+    """Limit of all requests of one question, waits included."""
     wait: Callable[[tenacity.RetryCallState], float] = field(
         default_factory=lambda: tenacity.wait_exponential_jitter(multiplier=0.5, max=20, jitter=1)
     )
@@ -68,22 +81,29 @@ class Wire:
         self._patience = patience
         self._secrets = [secret for secret in (key, url.password) if secret]
         self._is_silent = False
-        self._url = url.copy_with(userinfo=b"")
+        self._ends = 0.0
         proxy = _proxy_of(url)
         via = f" (through the proxy {shown(proxy)})" if proxy else ""
         self._where = f"the endpoint {self.base_url}{via}"
-        headers = {"Accept-Encoding": "identity", "Connection": "close"}
+        # A pool that the deadline closed forgets a connection that comes up later, so each
+        # connection must close itself.
+        self._options: dict[str, Any] = {
+            "base_url": url.copy_with(userinfo=b"", query=None),
+            "default_query": dict(url.params),
+            "default_headers": {"Connection": "close"},
+            "api_key": key or "none",
+            "max_retries": 0,
+        }
         try:
-            # A client serves one exchange. A pool that the deadline closed forgets a connection
-            # that comes up later, so each connection must close itself.
-            self._options: dict[str, Any] = {
+            self._http: dict[str, Any] = {
                 "auth": (url.username, url.password) if url.userinfo else None,
-                "headers": {**headers, "Authorization": f"Bearer {key or 'none'}"},
                 "verify": httpx2.create_ssl_context() if url.scheme == "https" else False,
                 "trust_env": False,
                 "proxy": proxy and str(_URL.validate_python(proxy)),
+                "follow_redirects": False,
+                "event_hooks": {"response": [_as_utf8]},
             }
-            httpx2.Client(**self._options).close()
+            httpx2.Client(**self._http).close()
         except (ImportError, ValueError, OSError, httpx2.InvalidURL):
             raise SettingsError(
                 f"{self._where} cannot be asked with the environment's proxy or certificates; fix "
@@ -91,26 +111,39 @@ class Wire:
                 f"list {url.host} in NO_PROXY"
             ) from None
 
-    def send(self, method: str, path: str, body: Json | None = None) -> bytes:
-        """Return the body of a request, retried until the deadline.
+    def begin(self) -> None:
+        """Begin a question: all its requests share the deadline that counts from now."""
+        limit = self._patience
+        self._ends = time.monotonic() + (limit.timeout_s if self._is_silent else limit.deadline_s)
+
+    def send(self, ask: Ask) -> httpx2.Response:
+        """Return the response to a request, retried until the question's deadline.
 
         :raises RejectedError: if the server refuses the question.
-        :raises EndpointError: if no body came for another reason.
+        :raises EndpointError: if no response came for another reason.
         """
-        limit = self._patience
-        deadline_s = limit.timeout_s if self._is_silent else limit.deadline_s
-        ends = time.monotonic() + deadline_s
+        limit, left_s = self._patience, max(self._ends - time.monotonic(), 0.001)
         answers: list[EndpointError] = []
+        http = httpx2.Client(**self._http)
+        job = ""
 
-        def once() -> bytes:
-            timeout_s = min(limit.timeout_s, max(ends - time.monotonic(), 0.001))
+        def once() -> httpx2.Response:
+            nonlocal job
+            timeout_s = min(limit.timeout_s, max(self._ends - time.monotonic(), 0.001))
+            client = OpenAI(http_client=http, timeout=timeout_s, **self._options)
             try:
-                response = self.exchange(method, path, timeout_s, body)
-            except (TimeoutError, httpx2.TransportError) as error:
-                raise silence(self._where, error, deadline_s, self.redacted) from None
-            if response.is_success:
-                return response.content
-            answers.append(refusal(self._where, response, self.redacted))
+                response = client.get(job, cast_to=httpx2.Response) if job else ask(client)
+            except APIStatusError as error:
+                answers.append(refusal(self._where, error, self.redacted))
+                raise answers[-1] from None
+            except APIConnectionError as error:
+                raise silence(self._where, error, left_s, self.redacted) from None
+            if response.status_code != 202 and not (job and _is_running(response)):
+                return response
+            job = job_of(response, self._where)
+            queued = f"{self._where} queued the question and did not answer it within {left_s:g} s"
+            answers.append(EndpointError(f"{queued}; raise AUTORESEARCH_LLM_DEADLINE_S"))
+            answers[-1].retry_after_s = retry_after_s(response)
             raise answers[-1]
 
         def failure(state: tenacity.RetryCallState) -> BaseException | None:
@@ -119,48 +152,38 @@ class Wire:
         retrying = tenacity.Retrying(
             retry=lambda state: state.attempt_number < getattr(failure(state), "tries", 0),
             wait=lambda state: max(limit.wait(state), getattr(failure(state), "retry_after_s", 0)),
-            stop=tenacity.stop_before_delay(deadline_s),
+            stop=tenacity.stop_before_delay(left_s),
             reraise=True,
         )
-        try:
-            content = retrying(once)
-        except EndpointError as error:
-            # The server's last answer is more informative than the silence since.
-            last = EndpointError(str(answers[-1])) if answers and error not in answers else error
-            self._is_silent = not isinstance(last, RefusedError)
-            raise last from None
-        self._is_silent = False
-        return content
-
-    def exchange(
-        self, method: str, path: str, timeout_s: float, body: Json | None = None
-    ) -> httpx2.Response:
-        """Return the whole response to one request, with any status.
-
-        :raises TimeoutError: if it is incomplete at the deadline.
-        :raises httpx2.TransportError: if no connection or no readable response came.
-        """
         found: Future[httpx2.Response] = Future()
-        client = httpx2.Client(timeout=timeout_s, **self._options)
-        url = self._url.copy_with(path=self._url.path + path)
 
         def settle() -> None:
             try:
-                with client, client.stream(method, url, json=body) as response:
-                    whole = httpx2.Response(
-                        response.status_code, headers=response.headers, content=_body_of(response)
-                    )
-                found.set_result(whole)
+                with http:
+                    found.set_result(retrying(once))
             except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
                 found.set_exception(error)
 
         # A daemon, so that no lookup or read that hangs holds the caller or the process's end.
         threading.Thread(target=settle, daemon=True).start()
         try:
-            return found.result(timeout_s)
-        except (TimeoutError, httpx2.TimeoutException):
-            client.close()
-            raise TimeoutError from None
+            response = found.result(left_s)
+        except (TimeoutError, EndpointError) as error:
+            http.close()
+            last = error
+            if not isinstance(last, EndpointError):
+                last = silence(self._where, error, left_s, self.redacted)
+            if answers and last is not answers[-1]:
+                # The server's last answer is more informative than the silence since.
+                last = EndpointError(str(answers[-1]))
+            self._is_silent = not isinstance(last, RefusedError)
+            raise last from None
+        self._is_silent = False
+        return response
+
+    def refused(self, error: APIStatusError) -> EndpointError:
+        """Return the failure that a refusal means."""
+        return refusal(self._where, error, self.redacted)
 
     def redacted(self, text: str) -> str:
         """Return the text without this wire's secrets."""
@@ -169,23 +192,42 @@ class Wire:
         return redact(text)
 
 
-def _body_of(response: httpx2.Response) -> bytes:
-    """Return a body; that of an error is empty if it cannot be read, since its status says enough.
+def _as_utf8(response: httpx2.Response) -> None:
+    """Read a response as UTF-8, as JSON is, whatever encoding the server names."""
+    response.encoding = "utf-8"
 
-    :raises httpx2.RemoteProtocolError: if it is too long or compressed.
+
+def _is_running(response: httpx2.Response) -> bool:
+    """Return whether a polled job says that it is not done."""
+    with contextlib.suppress(ValueError):
+        documents = json_documents(response.text)
+        return any(str(each.get("status")).lower() in _RUNNING for each in documents)
+    return False
+
+
+def job_of(response: httpx2.Response, where: str) -> str:
+    """Return the URL at which a queued question's answer will be.
+
+    A server names the URL, or as NVIDIA's cloud does only the job, whose status is at
+    ``/v1/status/JOB``.
+
+    :raises RefusedError: if it names neither, or another origin, which must not get the key.
     """
-    body = bytearray()
-    # A megabyte of gzip can be a gigabyte of white space.
-    if response.headers.get("content-encoding", "").strip().lower() in {"", "identity"}:
-        for chunk in response.iter_raw():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                break
-        else:
-            return bytes(body)
-    if response.is_error:
-        return b""
-    raise httpx2.RemoteProtocolError(f"compressed, or longer than {MAX_BODY_BYTES:,} bytes")
+    asked = response.request.url
+    if response.request.method == "GET":
+        return str(asked)
+    told: dict[str, Any] = dict(response.headers)
+    with contextlib.suppress(ValueError):
+        told |= next(iter(json_documents(response.text)), {})
+    url = told.get("location") or told.get("operation-location") or told.get("status_url")
+    job = told.get("nvcf-reqid") or told.get("requestId") or told.get("id")
+    target = asked.join(str(url)) if url else asked
+    if target.origin != asked.origin or not (url or job):
+        raise RefusedError(
+            f"{where} queued the question and names no job at its own address to poll; use a "
+            "server that answers at once"
+        )
+    return str(target) if url else f"/status/{job}"
 
 
 def parsed(base_url: str) -> httpx2.URL:

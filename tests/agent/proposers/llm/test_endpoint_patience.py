@@ -3,6 +3,7 @@
 The server is a script on a clock of its own, so that no load of the machine counts.
 """
 
+import json
 import math
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ import pytest
 
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.failures import EndpointError
-from agent.proposers.llm.wire import Patience, Wire
+from agent.proposers.llm.wire import Patience
 from tests.support.endpoints import ANSWER, CHAT, SCHEMA
 from tests.support.openai_server import mode_of
 
@@ -37,15 +38,14 @@ class ScriptedServer:
         self.chats: list[dict[str, Any]] = []
         self.script: list[Turn] = []
 
-    def exchange(
-        self, method: str, path: str, timeout_s: float, body: dict[str, Any]
-    ) -> httpx2.Response:
-        self.chats.append(body)
+    def handle(self, request: httpx2.Request) -> httpx2.Response:
+        self.chats.append(json.loads(request.content))
         takes_s, response = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        timeout_s = request.extensions["timeout"]["read"]
         self.sleep(min(takes_s, timeout_s))
         if takes_s >= timeout_s:
-            raise TimeoutError
-        return response
+            raise httpx2.ReadTimeout("no byte", request=request)
+        return httpx2.Response(response.status_code, content=response.content)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -57,7 +57,9 @@ class ScriptedServer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
     server = ScriptedServer()
-    monkeypatch.setattr(Wire, "exchange", lambda _, *asked: server.exchange(*asked))
+    monkeypatch.setattr(
+        httpx2.HTTPTransport, "handle_request", lambda _, request: server.handle(request)
+    )
     for clock in ("agent.proposers.llm.wire.time", "tenacity.time", "tenacity.nap.time"):
         monkeypatch.setattr(clock, server)
     return server

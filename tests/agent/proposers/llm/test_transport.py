@@ -10,7 +10,7 @@ import pytest
 from agent.proposers.llm.completions import Message
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.failures import TRIES, EndpointError, RefusedError
-from agent.proposers.llm.wire import Patience, Wire, parsed
+from agent.proposers.llm.wire import Patience, parsed
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
 from tests.support.openai_server import OpenAIServer, says, sends
@@ -191,8 +191,8 @@ def test_a_connection_after_the_deadline_is_closed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(socket, "create_connection", slowly)
     with OpenAIServer([says(ANSWER)]) as server:
-        with pytest.raises(TimeoutError):
-            Wire(server.url, None, QUICK).exchange("GET", "/models", 0.01)
+        with pytest.raises(EndpointError):
+            endpoint_at(server, patience=Patience(timeout_s=0.01, deadline_s=0.01)).context  # noqa: B018
         is_late.set()
         wait_until(lambda: made and made[0].fileno() == -1)
 
