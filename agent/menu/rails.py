@@ -99,7 +99,8 @@ class Rails:
         domains, now = self.menu.domains, self.menu.knob_values(reference)
         changes: dict[str, Scalar] = {}
         restated: dict[str, Scalar] = {}
-        for name, said in reply.changes.items():
+        for said_name, said in reply.changes.items():
+            name = self._named(said_name, reply.changes)
             domain = domains.get(name)
             value = domain.coerced(said) if domain else said
             # A value outside its knob's domain is not restated, so that no refusal is hidden.
@@ -115,6 +116,14 @@ class Rails:
         except _RefusedError as refused:
             return Checked(refused.verdict, proposal, None)
         return Checked(Verdict(allowed=True), proposal, config)
+
+    def _named(self, said: str, others: Container[str]) -> str:
+        """Return the one knob that a name in another case means, unless it is changed as well."""
+        if said in self.menu.knobs:
+            return said
+        folded = said.strip().casefold().replace("-", "_")
+        meant = [knob for knob in self.menu.knobs if knob.casefold() == folded]
+        return meant[0] if len(meant) == 1 and meant[0] not in others else said
 
     def _check_changes(self, changes: Mapping[str, Scalar]) -> None:
         """Refuse changes by the rails menu, range and code."""

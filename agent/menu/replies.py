@@ -2,14 +2,15 @@
 
 A reply is exactly one JSON object with exactly ``changes`` and ``reason``. The changes are an
 object of knobs, ``{"lr": 0.002}``, or a list, ``[{"knob": "lr", "value": 0.002}]``. Language models
-are asked for the list (:mod:`agent.proposers.llm.reply_form` says why).
+are asked for the list (:mod:`agent.proposers.llm.reply_form` says why). Its items may also be named
+otherwise, ``{"name": "lr", "new_value": 0.002}``, or be pairs, ``["lr", 0.002]``.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -17,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 from agent.menu.reply_objects import (
     ReplyError,
     listed,
+    loaded,
     object_without_repeats,
     refuse_extra_keys,
     reply_document,
@@ -35,6 +37,9 @@ _SINGLE_KEYS = ("knob", "new_value", "reason")
 _SLATE_KEYS = ("reason", "pick", "expected_delta", "changes", "ideas")
 _CODE_KEYS = ("reason", "code")
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+_NAMES = frozenset("knob name key parameter param setting field hyperparameter".split())
+_VALUES = frozenset("value new_value new to".split())
+_CANDIDATE = re.compile(r"candidate|option|choice|_", re.IGNORECASE)
 OWN = "own"
 """Pick of a reply that gives changes of its own."""
 
@@ -93,7 +98,7 @@ def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
     return ParsedReply(changes=_changes(changes), reason=_reason(document["reason"]))
 
 
-def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
+def read_slate_reply(raw: str, names: Collection[str]) -> SlateReply:
     """Return the choice in a reply to a slate.
 
     The keys are reason, pick, expected_delta, changes and ideas. Changes count only if the pick is
@@ -104,7 +109,7 @@ def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
     """
     document = reply_document(raw, _SLATE_KEYS, {"pick", "changes"})
     refuse_extra_keys(document, _SLATE_KEYS)
-    pick = document.get("pick", OWN if "changes" in document else None)
+    pick = _picked(document.get("pick", OWN if "changes" in document else None), names)
     if not isinstance(pick, str) or pick not in names:
         raise ReplyError(f"pick is {json_text(pick)}; choose one of the candidates")
     expected = document.get("expected_delta")
@@ -146,21 +151,52 @@ def read_code_reply(raw: str) -> tuple[str, str]:
     return code, _reason(document.get("reason", ""))
 
 
+def _picked(said: Any, names: Collection[str]) -> Any:
+    """Return the one name in a pick such as "Candidate B" or "b: a higher rate", else the pick."""
+    said = said[0] if isinstance(said, list) and len(said) == 1 else said
+    if not isinstance(said, str) or said in names:
+        return said
+    words = re.findall(r"\w+", _CANDIDATE.sub(" ", said))
+    found = {word for word in words if word in names}
+    if len(words) == 1:
+        found |= {name for name in names if name.casefold() == words[0].casefold()}
+    return found.pop() if len(found) == 1 else said
+
+
+def _pair(item: Any) -> tuple[str, Any] | None:
+    """Return the knob and the value in one item of a list of changes; None if it has more."""
+    if isinstance(item, list) and len(item) == 2:
+        name, value = item
+        return (name, value) if isinstance(name, str) else None
+    if not isinstance(item, dict):
+        return None
+    named = {key.casefold(): value for key, value in item.items()}
+    names, values = named.keys() & _NAMES, named.keys() & _VALUES
+    if len(named) == 2 and len(names) == len(values) == 1:
+        name = named[names.pop()]
+        return (name, named[values.pop()]) if isinstance(name, str) else None
+    return next(iter(item.items())) if len(item) == 1 and not names | values else None
+
+
 def _changes(changes: Any) -> dict[str, Scalar]:
+    changes = loaded(changes)
+    if isinstance(changes, dict) and len(changes) == 2 and _pair(changes):
+        changes = [changes]
     if isinstance(changes, list):
         pairs: list[tuple[str, Any]] = []
         for item in changes:
-            is_pair = isinstance(item, dict) and item.keys() == {"knob", "value"}
-            if not is_pair or not isinstance(item["knob"], str):
+            pair = _pair(item)
+            if pair is None:
                 raise ReplyError(
                     f"changes lists {json_text(item)}; give each change as "
                     '{"knob": "lr", "value": 0.002} and nothing else'
                 )
-            pair = (item["knob"], item["value"])
             # Small models repeat a change: the same knob with the same value of the same type.
             if not any(pair == one and type(pair[1]) is type(one[1]) for one in pairs):
                 pairs.append(pair)
         changes = object_without_repeats(pairs)
+    if isinstance(changes, dict):  # a null says that a knob is unchanged
+        changes = {name: value for name, value in changes.items() if value is not None}
     if not isinstance(changes, dict):
         raise ReplyError(
             f"changes is {json_text(changes)}; make it a list like "

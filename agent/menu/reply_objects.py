@@ -2,12 +2,14 @@
 
 Models add thoughts, code fences, channel tokens and prose unasked. So a reply that is not JSON is
 read without its thoughts, and must then hold exactly one object of the form: guessing between two
-is how a wrong config gets trained.
+is how a wrong config gets trained. What loses nothing is accepted: a list of one object, a call of
+a function whose arguments are the object, keys in another case, nulls and no-break spaces.
 """
 
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from autoresearch.words import json_text
@@ -15,12 +17,21 @@ from autoresearch.words import json_text
 _NAMES = r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis|seed:think)"
 THOUGHT = re.compile(
     rf"(?P<open><{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>"
-    r"|<\|channel\|>analysis<\|message\|>|<\|channel>thought)"
+    r"|<\|channel\|>(?:analysis|commentary)<\|message\|>|<\|channel>thought)"
     rf"|(?P<close></{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>"
     r"|<channel\|>)|(?P<end><\|end\|>)",
     re.IGNORECASE,
 )
 """Marks that begin or end thoughts in any family of models; ``end`` may also end the answer."""
+_TAGGED = re.compile(
+    r"<parameter=(\w+)>\s*(.*?)\s*</parameter>"
+    r"|<arg_key>\s*(\w+)\s*</arg_key>\s*<arg_value>\s*(.*?)\s*</arg_value>",
+    re.DOTALL,
+)
+"""Arguments of a call that a model writes in tags, as Qwen's and GLM's do."""
+_CALL = frozenset("name arguments parameters function type id input tool".split())
+"""Keys of a call of a function, which a model writes although none was offered."""
+_SPACES = dict.fromkeys((0xA0, 0x202F, 0x2007, 0x2060, 0x3000, 0xFEFF, *range(0x2000, 0x200C)), " ")
 MAX_STARTS = 1000
 """Most braces in prose at which an object is tried."""
 
@@ -41,9 +52,10 @@ def reply_document(raw: str, keys: tuple[str, ...], some: Collection[str] = ()) 
     try:
         raw.encode()  # half of a surrogate pair cannot be stored
         try:
-            document = _DECODER.decode(raw)
+            document = _plain(_DECODER.decode(raw), keys)
         except json.JSONDecodeError as error:
-            document = _only_object(without_thoughts(raw), keys, some, error)
+            text = without_thoughts(raw).translate(_SPACES)
+            document = _only_object(text, keys, some, error)
         json.dumps(document, ensure_ascii=False).encode()
     except ReplyError:
         raise
@@ -94,6 +106,36 @@ def without_thoughts(raw: str) -> str:
     return text
 
 
+def loaded(value: Any) -> Any:
+    """Return the object or list that a text holds, else the value itself."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        with suppress(json.JSONDecodeError):
+            return _DECODER.decode(value)
+    return value
+
+
+def _plain(value: Any, keys: tuple[str, ...]) -> Any:
+    """Return an object of the form without what a model wraps around it.
+
+    :raises ReplyError: if a key is there twice.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        return _plain(value[0], keys)
+    if not isinstance(value, dict):
+        return value
+    folded = {name: name.strip().casefold() for name in value}
+    said = [(name, each) for name, each in value.items() if each is not None]
+    named = object_without_repeats(
+        [(folded[name] if folded[name] in keys else name, each) for name, each in said]
+    )
+    if named.keys().isdisjoint(keys) and (len(named) == 1 or named.keys() <= _CALL):
+        inner = [_plain(loaded(each), keys) for each in named.values()]
+        forms = [each for each in inner if isinstance(each, dict) and each.keys() & set(keys)]
+        if len(forms) == 1:
+            return forms[0]
+    return named
+
+
 def _only_object(
     text: str, keys: tuple[str, ...], some: Collection[str], error: json.JSONDecodeError
 ) -> Any:
@@ -101,7 +143,8 @@ def _only_object(
 
     :param error: why the whole reply is not JSON.
     """
-    found: list[dict[str, Any]] = []
+    tagged = [(one or two, loaded(this or that)) for one, this, two, that in _TAGGED.findall(text)]
+    found: list[dict[str, Any]] = [object_without_repeats(tagged)] if tagged else []
     are_whole = True
     start = text.find("{")
     for _ in range(MAX_STARTS):
@@ -112,6 +155,7 @@ def _only_object(
         except json.JSONDecodeError:
             end, are_whole = start + 1, False
         else:
+            document = _plain(document, keys)
             found += [document] if document not in found else []
         start = text.find("{", end)
     of_the_form = [

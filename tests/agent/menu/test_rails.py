@@ -65,6 +65,37 @@ def refused_by(rail: str, raw: str, *seen: str, rails: Rails = RAILS) -> Checked
         f"{GOOD} {GOOD},",
         f"\ufeff{GOOD}",
         '{"reason": "a larger step", "changes": {"lr": 2e-3}}',
+        f"[{GOOD}]",
+        GOOD.replace(": ", ":\u00a0"),
+        f"\u200b{GOOD}\u202f",
+        GOOD.replace("changes", "Changes").replace("reason", "REASON"),
+        GOOD.replace('"lr"', '"LR"'),
+        GOOD.replace('{"lr": 0.002}', '{"lr": 0.002, "weight_decay": null}'),
+        GOOD.replace('{"lr": 0.002}', '[["lr", 0.002]]'),
+        GOOD.replace('{"lr": 0.002}', '[{"lr": 0.002}]'),
+        GOOD.replace('{"lr": 0.002}', '[{"name": "lr", "value": 0.002}]'),
+        GOOD.replace('{"lr": 0.002}', '[{"Parameter": "lr", "new_value": 0.002}]'),
+        GOOD.replace('{"lr": 0.002}', '{"knob": "lr", "value": 0.002}'),
+        GOOD.replace(
+            '{"lr": 0.002}', '[{"knob": "lr", "value": 0.002}, {"knob": "d", "value": null}]'
+        ),
+        GOOD.replace('{"lr": 0.002}', json.dumps('{"lr": 0.002}')),
+        f'<tool_call>\n{{"name": "propose", "arguments": {GOOD}}}\n</tool_call>',
+        f'[TOOL_CALLS][{{"name": "propose", "arguments": {GOOD}, "id": "a1"}}]',
+        f'{{"name": "propose", "parameters": {json.dumps(GOOD)}}}',
+        f'{{"type": "function", "function": {{"name": "f", "arguments": {json.dumps(GOOD)}}}}}',
+        f"<function=propose>{GOOD}</function>",
+        f'{{"proposal": {GOOD}}}',
+        "<tool_call><function=propose><parameter=changes>\n"
+        '[{"knob": "lr", "value": 0.002}]\n</parameter>'
+        "<parameter=reason>a larger step</parameter></function></tool_call>",
+        '<tool_call>propose\n<arg_key>changes</arg_key>\n<arg_value>{"lr": 0.002}</arg_value>\n'
+        "<arg_key>reason</arg_key><arg_value>a larger step</arg_value></tool_call>",
+        f"<|channel|>commentary<|message|>{OTHER}<|end|><|start|>assistant<|channel|>final"
+        f"<|message|>{GOOD}<|return|>",
+        "<|channel|>commentary to=functions.propose <|constrain|>json<|message|>"
+        + GOOD
+        + "<|call|>",
     ],
 )
 def test_an_object_is_found_whatever_models_wrap_around_it(raw: str) -> None:
@@ -98,7 +129,10 @@ PAIR = {"knob": "lr", "value": 0.002}
         '{"changes": {"lr": 0.002,}, "reason": "x"}',
         '{"changes": {"lr": 0.002}, "reason": "x\ny"}',
         "null",
-        f"[{GOOD}]",
+        f"[{GOOD}, {OTHER}]",
+        f'<tool_call>{{"name": "f", "arguments": {GOOD}}}</tool_call>'
+        f'<tool_call>{{"name": "f", "arguments": {OTHER}}}</tool_call>',
+        '{"Changes": {"lr": 0.1}, "reason": "x", "changes": {"lr": 0.002}}',
         '{"reason": "x"}',
         '{"changes": {"lr": 0.002}}',
         '{"changes": {"lr": 0.002}, "reason": "x", "seed": 3}',
@@ -106,7 +140,9 @@ PAIR = {"knob": "lr", "value": 0.002}
         '{"changes": {"lr": 0.1, "l\\u0072": 0.002}, "reason": "x"}',
         reply({}),
         reply([]),
-        reply([["lr", 0.002]]),
+        reply([["lr", 0.002], ["lr", 0.003]]),
+        reply([["lr", 0.002, 0.003]]),
+        reply([{"name": "lr", "value": 0.002, "reason": "x"}]),
         reply([{"knob": "lr", "value": 0.003}, PAIR]),
         reply([{"knob": "tie", "value": True}, {"knob": "tie", "value": 1}]),
         reply([{"knob": "lr"}]),
@@ -139,6 +175,7 @@ REFUSED = {
     "menu": [
         ('{"lr_warmpu": 5}', "lr_warmpu"),
         ('{"": 1}', '""'),
+        ('{"lr": 0.002, "LR": 0.003}', "LR"),
         ('{"precision": "fp32"}', "precision"),
         ('{"precision": "bf16", "lr": 0.002}', "precision"),
         ('{"seed": 3}', "seed"),

@@ -198,6 +198,28 @@ def test_a_reply_to_a_slate_names_a_candidate_or_own_changes_where_they_are_allo
         assert json.loads(offer.raw)["changes"] == {"lr": 0.00413}
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["Candidate B", "candidate_B", "b", "(B)", "**B**", "B: the higher rate", "Option b", ["B"]],
+)
+def test_a_pick_in_other_words_is_understood(said: object) -> None:
+    memory = memory_of(20)
+    slate = slate_of(memory)
+    with OpenAIServer([says(json.dumps({"Pick": said, "reason": "r", "changes": None}))]) as server:
+        offer = model_at(server).choose(memory, slate, ("pick", "own"))
+        assert len(server.chats) == 1
+    assert json.loads(offer.raw)["changes"] == slate.candidates[1].changes
+
+
+@pytest.mark.parametrize("said", ["A or B", "ABC", "a b", "the best", {"candidate": "B"}])
+def test_a_pick_of_two_or_none_is_refused(said: object) -> None:
+    memory = memory_of(20)
+    turns = [says(json.dumps({"pick": said, "reason": "r"})), says(choice("B"))]
+    with OpenAIServer(turns) as server:
+        model_at(server).choose(memory, slate_of(memory), ("pick",))
+        assert len(server.chats) == 2
+
+
 def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
     memory = memory_of(20)
     slate = slate_of(memory)
