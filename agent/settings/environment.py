@@ -181,7 +181,7 @@ class Environment(BaseSettings):
 
     llm_base_url: Address | None = None
     """An OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
-    llm_model: str | None = None
+    llm_model: Annotated[str, BeforeValidator(str.strip)] | None = None
     """None means the first model that the endpoint lists."""
     llm_api_key: Secret | None = None
     llm_timeout_s: Annotated[float, Field(gt=0)] = 60.0

@@ -21,7 +21,7 @@ from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment, data_dir
 from agent.workbench.own_trainer import OwnTrainer
-from autoresearch.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.command_probe import probe_command
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel import world
@@ -271,6 +271,8 @@ def endpoint(environment: Environment) -> Check:
         patience = Patience(timeout_s=timeout_s, deadline_s=timeout_s)
         client = Endpoint.of(environment, patience=patience)
         offer = LlmProposer(client, rails, Prompter(budget)).propose(memory)
+    except SettingsError as error:
+        return Check("endpoint", "bad", f"{error}")
     except AutoresearchError as error:
         return Check("endpoint", "note", f"{error}")
     context, reply = client.context, offer.record.attempts[-1]

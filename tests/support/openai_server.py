@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -94,6 +94,10 @@ class OpenAIServer:
         self.rejection = rejection
         self.models = tuple(models)
         self.tells = tells or {}
+        self.pages: dict[str, list[Turn]] = {}
+        """Turns of pages by the end of their path; the last one again and again."""
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        """Method with path, and headers in lower case, of every request."""
         self.elsewhere: Turn | None = None
         """The answer to every request but a chat, instead of the list of models."""
         self.chats: list[Json] = []
@@ -124,6 +128,14 @@ class OpenAIServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join(5)
+
+    def page(self, method: str, path: str, headers: Mapping[str, str]) -> Turn | None:
+        named = {name.lower(): value for name, value in headers.items()}
+        self.requests.append((f"{method} {path}", named))
+        turns = next((each for end, each in self.pages.items() if path.endswith(end)), None)
+        if turns is None:
+            return None
+        return turns.pop(0) if len(turns) > 1 else turns[0]
 
     def turn_for(self, body: Json) -> Turn:
         self.chats.append(body)
@@ -169,6 +181,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         owner = self.server.owner
+        turn = owner.page("GET", self.path, self.headers)
+        if turn is not None:
+            return turn(self)
         owner.models_asked += 1
         if owner.elsewhere is not None:
             return owner.elsewhere(self)
@@ -180,6 +195,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         owner = self.server.owner
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        turn = owner.page("POST", self.path, self.headers)
+        if turn is not None:
+            owner.chats.append(json.loads(body))
+            return turn(self)
         if owner.elsewhere is not None and not self.path.endswith("/chat/completions"):
             owner.others_asked += 1
             return owner.elsewhere(self)

@@ -37,7 +37,7 @@ QUOTED_CHARACTERS = 100
 """Most characters to repeat of an unexpected body."""
 
 _NO_CHAT = re.compile(
-    r"embed|rerank|moderation|guard|whisper|dall-e|stable-diffusion|transcribe|nvclip"
+    r"embed|rerank|moderation|guard|shield|whisper|dall-e|stable-diffusion|transcribe|nvclip"
     r"|(^|[-_/])(bge|e5|gte|minilm|clip|tts|asr|ocr|flux|sdxl|sora|reward|colbert|audio|realtime"
     r"|image|imagen|speech|parakeet|pii|topic-control|instruct-base)([-_./:]|$)",
     re.IGNORECASE,

@@ -354,11 +354,11 @@ class Endpoint:
                     raise failure
                 why = f"the server answered with an error: {quoted(error_text(failed))}"
         except ValueError as error:
-            encoding = response.headers.get("content-encoding")
             if shown.lstrip("\ufeff \r\n").startswith(("{", "[", "data:")):
                 why = f"the reply is broken JSON ({error}): {quoted(shown)}"
-            elif encoding is not None:
-                why = f"the reply is encoded as {encoding:.20}, which was not offered"
+        encoding = response.headers.get("content-encoding", "gzip")
+        if encoding.lower() not in f"{response.request.headers['accept-encoding']}, identity":
+            why = f"the reply is encoded as {encoding:.20}, which was not offered"
         return Reply(shown, mode, latency_s, why, is_completion=False)
 
     def _reply_tokens(self, messages: Sequence[Message]) -> int:

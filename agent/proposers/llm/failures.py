@@ -35,7 +35,8 @@ _TOO_LONG = re.compile(
     r"context.?(length|window|size|limit)|max_seq_len|max_num_tokens|max_model_len|token limit"
     r"|too (long|many tokens)|(request|entity|prompt|input|content|payload)\w* too large"
     r"|tokens\W+is too large|reduce (the|your) (length|prompt|input|messages?)"
-    r"|range of input length|(prompt|input|request|tokens?|messages|length)\b.{0,80}?"
+    r"|range of input length|max\w* (prompt|input|sequence|total) (length|tokens)"
+    r"|(prompt|input|request|tokens?|messages|length)\b.{0,80}?"
     r"(exceed|(longer|greater|more|less) than|<=|too large|at most \d)",
     re.IGNORECASE | re.DOTALL,
 )
