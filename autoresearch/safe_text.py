@@ -6,7 +6,6 @@ notices. :func:`redact` is applied to standard streams and to all outside text t
 stored conversation holds.
 """
 
-import base64
 import html
 import json
 import os
@@ -140,10 +139,6 @@ def _spelled(secret: str) -> Iterator[str]:
     for encoded in (quote(safe), quote(safe, safe=""), quote_plus(safe)):
         yield encoded
         yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
-    for before in range(3):  # bytes before it in the encoded text, such as a user name
-        text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
-        whole = text[(0, 2, 3)[before] : len(text) - ((before + len(raw)) % 3 > 0)]
-        yield from (whole, whole.replace("+", "-").replace("/", "_"))
 
 
 def _without_cut(text: str, form: str) -> str:

@@ -185,8 +185,7 @@ class Environment(BaseSettings):
     """None means the first model that the endpoint lists."""
     llm_api_key: Secret | None = None
     llm_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """Timeout in seconds of one request, until the last byte of its reply. A large model may need
-    more."""
+    """Longest silence of the server within one request, in seconds. A large model may need more."""
     llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
     """Timeout in seconds of all tries of one question together. After it, the sampler makes that
     iteration's proposal."""

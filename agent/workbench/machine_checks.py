@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -15,20 +16,17 @@ from typing import Literal
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory
-from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.prompt import Prompter
-from agent.proposers.llm.proposer import LlmProposer
-from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment, data_dir
 from agent.workbench.own_trainer import OwnTrainer
-from autoresearch.errors import AutoresearchError, SettingsError
+from autoresearch.errors import AutoresearchError, SettingsError, SpecError
 from trainer.executors.command_probe import probe_command
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel import world
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
-from trainer.machine.host import lacking
+from trainer.machine.gpu import gpu_memory
+from trainer.machine.host import LEAST_GIB, MEMINFO, lacking, memory_gib
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
 
@@ -37,6 +35,12 @@ MIN_FREE_GIB = 0.25
 LOW_FREE_GIB = 2.0
 """Free disk space below which a note says so: trials that keep weights take more."""
 MIN_TORCH = (2, 11)
+SHARED_LIMIT = 0.8
+"""Share of a memory that CPU and GPU share which all programs together may take, by NVIDIA's rule
+for a DGX Spark."""
+CACHE_SHARE = 0.25
+"""Share of that memory above which a page cache is worth dropping: CUDA counts it as used."""
+DROP_CACHES = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"
 ENDPOINT_MENU = "cpu-tiny"
 """Menu for which the language model is asked for a proposal."""
 
@@ -69,7 +73,9 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     python = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", "good", f"{python} at {sys.executable}")
     yield _torch()
-    yield _device()
+    device = _device()
+    yield device
+    yield from shared_memory(environment.memory_reserve_gib) if device.state == "good" else ()
     yield from _engines()
     yield _journal_disk(directory)
     trains_itself = False
@@ -128,6 +134,41 @@ def _device() -> Check:
     if probe.is_absent:
         return Check("device", "note", f"{probe.said}; without it trials run on the CPU")
     return Check("device", "bad", probe.said)
+
+
+def shared_memory(
+    reserve_gib: float, meminfo: Path = MEMINFO, *, is_shared: bool | None = None
+) -> Iterator[Check]:
+    """Yield whether trials fit beside other programs, if the GPU shares the machine's memory.
+
+    :param is_shared: whether it does; None: find out.
+    """
+    if is_shared is None:
+        try:
+            is_shared = cuda_driver.is_installed() and gpu_memory("cuda").is_unified
+        except SpecError:  # another check says why
+            is_shared = False
+    if not is_shared:
+        return
+    total_gib, left_gib, free_gib = (
+        memory_gib(field, meminfo) for field in ("MemTotal", "MemAvailable", "MemFree")
+    )
+    used_gib, cache_gib = total_gib - left_gib, left_gib - free_gib
+    trials_gib = min(SHARED_LIMIT * total_gib - used_gib, left_gib - reserve_gib)
+    found = (
+        f"{total_gib:.0f} GiB shared by CPU and GPU: other programs hold {used_gib:.0f}, the page "
+        f"cache {cache_gib:.0f}; {max(trials_gib, 0):.0f} are left for trials within "
+        f"{SHARED_LIMIT:g} of it"
+    )
+    fixes = []
+    if left_gib - reserve_gib > SHARED_LIMIT * total_gib - used_gib:
+        reserve = math.ceil(left_gib - trials_gib)
+        fixes.append(f"set AUTORESEARCH_MEMORY_RESERVE_GIB to {reserve} to keep that share")
+    if trials_gib < LEAST_GIB:
+        fixes = ["stop other programs, or give the model server a smaller share"]
+    if cache_gib > CACHE_SHARE * total_gib:
+        fixes.append(f"drop caches (`{DROP_CACHES}`): CUDA counts them as used")
+    yield Check("memory", "note" if fixes else "good", "; ".join([found, *fixes]))
 
 
 def _engines() -> Iterator[Check]:
@@ -263,6 +304,12 @@ def endpoint(environment: Environment) -> Check:
             "note",
             "AUTORESEARCH_LLM_BASE_URL is not set; only the sampler proposes",
         )
+    # The client loads more slowly than most other checks take.
+    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
+    from agent.proposers.llm.prompt import Prompter  # noqa: PLC0415
+    from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
+    from agent.proposers.llm.wire import Patience  # noqa: PLC0415
+
     menu, budget, timeout_s = load_menu(ENDPOINT_MENU), Budget(), environment.llm_timeout_s
     memory = Memory(menu, menu.baseline, Evidence(), iter=1, seed=0, max_changes=1)
     rails = Rails(menu, budget=budget, max_changes=1)

@@ -1,6 +1,5 @@
 """Check that every form of a secret is redacted, and that ordinary text is not."""
 
-import base64
 import html
 import json
 from collections.abc import Iterator
@@ -50,16 +49,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_each_form_is_replaced(form: str) -> None:
     assert redact(f"before {form}, after") == f"before {REDACTED}, after"
-
-
-@pytest.mark.parametrize("user", ["", "a", "ab", "abc"])
-@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-def test_nothing_of_a_base64_form_is_left(user: str, encode: object) -> None:
-    assert callable(encode)
-    sent = encode(f"{user}:{KEY}".encode()).decode()
-    left = redact(f"Basic {sent}").split(REDACTED)
-    assert len(left) == 2
-    assert len("".join(left)) < len("Basic ") + 12
 
 
 @pytest.mark.parametrize("text", [KEY[:8], f"({KEY[:17]}); check it", f"Bearer {KEY[:-1]}"])

@@ -1,7 +1,6 @@
 """Check that no output holds a secret of the environment, against a server that echoes every
 header."""
 
-import base64
 import html
 import json
 import re
@@ -84,14 +83,8 @@ class Night:
             (name, core)
             for name, data in outputs.items()
             for core in CORES
-            if any(form in data for form in spellings(core))
+            if core.encode() in data
         }
-
-
-def spellings(core: str) -> list[bytes]:
-    """Return the secret's core, and the characters that hold it in the base64 form of any text."""
-    coded = [base64.b64encode(b"\0" * before + core.encode())[4:-4] for before in range(3)]
-    return [core.encode(), *coded]
 
 
 # --- turns of the server that echo what a request sent --------------------------------------------
@@ -102,8 +95,7 @@ def echoed(handler: Handler) -> str:
     sent = "; ".join(handler.headers.values())
     go = re.sub("[<>&]", lambda found: rf"\u{ord(found[0]):04x}", sent)
     dotnet = re.sub("[<>&'+]", lambda found: rf"\u{ord(found[0]):04X}", sent)
-    spelled = (sent, repr(sent.encode()), html.escape(sent), quote(sent), go, dotnet)
-    return " ".join([*spelled, base64.b64encode(sent.encode()).decode()])
+    return " ".join((sent, repr(sent.encode()), html.escape(sent), quote(sent), go, dotnet))
 
 
 def echoes(status: int, **headers: str) -> Turn:

@@ -38,9 +38,17 @@ def available_gib(meminfo: Path = MEMINFO) -> float:
 
     :raises MachineryError: if the kernel does not report it.
     """
+    return memory_gib("MemAvailable", meminfo)
+
+
+def memory_gib(field: str, meminfo: Path = MEMINFO) -> float:
+    """Return one of the kernel's figures of the machine's memory.
+
+    :raises MachineryError: if the kernel does not report it.
+    """
     try:
         lines = meminfo.read_text("ascii").splitlines()
-        found = next(line for line in lines if line.startswith("MemAvailable:"))
+        found = next(line for line in lines if line.startswith(f"{field}:"))
         return int(found.split()[1]) / _KIB_PER_GIB
     except (OSError, StopIteration, ValueError, IndexError) as error:
         raise MachineryError(

@@ -81,7 +81,7 @@ class Wire:
         self._patience = patience
         self._secrets = [secret for secret in (key, url.password) if secret]
         self._is_silent = False
-        self._ends = 0.0
+        self._allowed_s = self._ends = 0.0
         proxy = _proxy_of(url)
         via = f" (through the proxy {shown(proxy)})" if proxy else ""
         self._where = f"the endpoint {self.base_url}{via}"
@@ -114,7 +114,8 @@ class Wire:
     def begin(self) -> None:
         """Begin a question: all its requests share the deadline that counts from now."""
         limit = self._patience
-        self._ends = time.monotonic() + (limit.timeout_s if self._is_silent else limit.deadline_s)
+        self._allowed_s = limit.timeout_s if self._is_silent else limit.deadline_s
+        self._ends = time.monotonic() + self._allowed_s
 
     def send(self, ask: Ask) -> httpx2.Response:
         """Return the response to a request, retried until the question's deadline.
@@ -137,11 +138,11 @@ class Wire:
                 answers.append(refusal(self._where, error, self.redacted))
                 raise answers[-1] from None
             except APIConnectionError as error:
-                raise silence(self._where, error, left_s, self.redacted) from None
+                raise silence(self._where, error, self._allowed_s, self.redacted) from None
             if response.status_code != 202 and not (job and _is_running(response)):
                 return response
             job = job_of(response, self._where)
-            queued = f"{self._where} queued the question and did not answer it within {left_s:g} s"
+            queued = f"{self._where} queued the question and did not answer it within {self._allowed_s:g} s"
             answers.append(EndpointError(f"{queued}; raise AUTORESEARCH_LLM_DEADLINE_S"))
             answers[-1].retry_after_s = retry_after_s(response)
             raise answers[-1]
@@ -172,7 +173,7 @@ class Wire:
             http.close()
             last = error
             if not isinstance(last, EndpointError):
-                last = silence(self._where, error, left_s, self.redacted)
+                last = silence(self._where, error, self._allowed_s, self.redacted)
             if answers and last is not answers[-1]:
                 # The server's last answer is more informative than the silence since.
                 last = EndpointError(str(answers[-1]))

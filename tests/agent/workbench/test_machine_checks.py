@@ -8,7 +8,14 @@ import torch
 
 from agent.settings.environment import Environment
 from agent.workbench.cluster_checks import demands, examine_cluster, examine_node
-from agent.workbench.machine_checks import Check, disk_state, endpoint, examine, megatron
+from agent.workbench.machine_checks import (
+    Check,
+    disk_state,
+    endpoint,
+    examine,
+    megatron,
+    shared_memory,
+)
 from tests.support.commands import script
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.own_menus import OWN_MENU
@@ -28,6 +35,34 @@ def test_compiling_is_asked_about_where_there_is_a_gpu(tmp_path: Path) -> None:
     assert names[0] == "sandbox"
     assert names.index("device") < names.index("megatron")
     assert ("compiler" in names) == torch.cuda.is_available()
+
+
+@pytest.mark.parametrize(
+    ("total", "available", "free", "reserve_gib", "state", "said"),
+    [
+        (64, 30, 28, 13.0, "good", ""),
+        (64, 60, 58, 8.0, "note", "AUTORESEARCH_MEMORY_RESERVE_GIB to 13"),
+        (64, 13, 12, 8.0, "note", "smaller share"),
+        (120, 60, 20, 24.0, "note", "drop_caches"),
+    ],
+)
+def test_programs_that_share_the_memory_take_four_fifths_in_all(
+    total: int,
+    available: int,
+    free: int,
+    reserve_gib: float,
+    state: str,
+    said: str,
+    tmp_path: Path,
+) -> None:
+    kib = {"MemTotal": total, "MemFree": free, "MemAvailable": available}
+    text = "".join(f"{name}: {gib << 20} kB\n" for name, gib in kib.items())
+    (tmp_path / "meminfo").write_text(text)
+    (check,) = shared_memory(reserve_gib, tmp_path / "meminfo", is_shared=True)
+    assert check.state == state
+    assert f"{total} GiB" in check.found
+    assert said in check.found
+    assert [*shared_memory(reserve_gib, tmp_path / "meminfo", is_shared=False)] == []
 
 
 def test_a_command_needs_no_corpus(tmp_path: Path) -> None:
