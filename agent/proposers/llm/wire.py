@@ -62,6 +62,17 @@ class Patience:
     """Seconds between tries; a server's Retry-After can only increase them."""
 
 
+@dataclass(slots=True)
+class _Sent:
+    """A request with all its tries."""
+
+    http: httpx2.Client
+    job: str = ""
+    """Where the answer to a queued question will be."""
+    answers: list[EndpointError] = field(default_factory=list)
+    """Failures of which the server told."""
+
+
 class Wire:
     """Sends requests to one base URL, each retried as long as its failure may pass.
 
@@ -124,28 +135,7 @@ class Wire:
         :raises EndpointError: if no response came for another reason.
         """
         limit, left_s = self._patience, max(self._ends - time.monotonic(), 0.001)
-        answers: list[EndpointError] = []
-        http = httpx2.Client(**self._http)
-        job = ""
-
-        def once() -> httpx2.Response:
-            nonlocal job
-            timeout_s = min(limit.timeout_s, max(self._ends - time.monotonic(), 0.001))
-            client = OpenAI(http_client=http, timeout=timeout_s, **self._options)
-            try:
-                response = client.get(job, cast_to=httpx2.Response) if job else ask(client)
-            except APIStatusError as error:
-                answers.append(refusal(self._where, error, self.redacted))
-                raise answers[-1] from None
-            except APIConnectionError as error:
-                raise silence(self._where, error, self._allowed_s, self.redacted) from None
-            if response.status_code != 202 and not (job and _is_running(response)):
-                return response
-            job = job_of(response, self._where)
-            queued = f"{self._where} queued the question and did not answer it within {self._allowed_s:g} s"
-            answers.append(EndpointError(f"{queued}; raise AUTORESEARCH_LLM_DEADLINE_S"))
-            answers[-1].retry_after_s = retry_after_s(response)
-            raise answers[-1]
+        sent = _Sent(httpx2.Client(**self._http))
 
         def failure(state: tenacity.RetryCallState) -> BaseException | None:
             return state.outcome.exception() if state.outcome else None
@@ -160,8 +150,8 @@ class Wire:
 
         def settle() -> None:
             try:
-                with http:
-                    found.set_result(retrying(once))
+                with sent.http:
+                    found.set_result(retrying(self._once, sent, ask))
             except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
                 found.set_exception(error)
 
@@ -170,17 +160,38 @@ class Wire:
         try:
             response = found.result(left_s)
         except (TimeoutError, EndpointError) as error:
-            http.close()
-            last = error
-            if not isinstance(last, EndpointError):
-                last = silence(self._where, error, self._allowed_s, self.redacted)
-            if answers and last is not answers[-1]:
+            sent.http.close()
+            last = error if isinstance(error, EndpointError) else self._silence(error)
+            if sent.answers and last is not sent.answers[-1]:
                 # The server's last answer is more informative than the silence since.
-                last = EndpointError(str(answers[-1]))
+                last = EndpointError(str(sent.answers[-1]))
             self._is_silent = not isinstance(last, RefusedError)
             raise last from None
         self._is_silent = False
         return response
+
+    def _once(self, sent: _Sent, ask: Ask) -> httpx2.Response:
+        """Return the response to one try: the request, or a poll if its question was queued."""
+        timeout_s = min(self._patience.timeout_s, max(self._ends - time.monotonic(), 0.001))
+        client = OpenAI(http_client=sent.http, timeout=timeout_s, **self._options)
+        try:
+            response = client.get(sent.job, cast_to=httpx2.Response) if sent.job else ask(client)
+        except APIStatusError as error:
+            sent.answers.append(self.refused(error))
+            raise sent.answers[-1] from None
+        except APIConnectionError as error:
+            raise self._silence(error) from None
+        if response.status_code != 202 and not (sent.job and _is_running(response)):
+            return response
+        sent.job = job_of(response, self._where)
+        late = f"queued the question and did not answer it within {self._allowed_s:g} s"
+        queued = EndpointError(f"{self._where} {late}; raise AUTORESEARCH_LLM_DEADLINE_S")
+        queued.retry_after_s = retry_after_s(response)
+        sent.answers.append(queued)
+        raise queued
+
+    def _silence(self, error: Exception) -> EndpointError:
+        return silence(self._where, error, self._allowed_s, self.redacted)
 
     def refused(self, error: APIStatusError) -> EndpointError:
         """Return the failure that a refusal means."""
