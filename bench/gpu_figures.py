@@ -6,7 +6,7 @@ from statistics import median
 
 from autoresearch.errors import SpecError
 from bench.figure import Figure
-from bench.gpu_race import DEFAULT, Lap, Start, Task, candidates
+from bench.gpu_race import DEFAULT, Lap, Start, Task
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import AnalyticMemory
@@ -249,7 +249,6 @@ def _against(ours: Standing, reference: Standing | None) -> list[Figure]:
 def _memory_estimates(ranks: Sequence[Standing], task: Task) -> list[Figure]:
     """Return the errors of the memory rail's predictions without an envelope."""
     found = []
-    compiling = {one.name for one in candidates() if one.compiles}
     for one in ranks:
         result = one.laps[0].result
         config = task.config.model_copy(update={"precision": result.precision})
@@ -259,7 +258,6 @@ def _memory_estimates(ranks: Sequence[Standing], task: Task) -> list[Figure]:
                 backend=result.backend,
                 device=task.device,
                 limit_gib=float("inf"),
-                compile=one.name in compiling,
             ).predict_gib(config)
         except SpecError:
             continue  # the reference is not a backend

@@ -78,9 +78,6 @@ class Candidate(Protocol):
         """Return whether the goals apply to it; then it also has a cold lap."""
         ...
 
-    @property
-    def compiles(self) -> bool: ...
-
     def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
         """Run one lap.
 
@@ -100,10 +97,6 @@ class Ours:
     changes: dict[str, Any] = field(default_factory=dict)
     """Changed fields of the spec."""
     is_judged: bool = False
-
-    @property
-    def compiles(self) -> bool:
-        return bool(self.changes.get("compile"))
 
     def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
         """See :class:`Candidate`."""
@@ -132,7 +125,6 @@ class ByHand:
 
     name: str = "reference"
     is_judged: bool = True
-    compiles: bool = False
 
     def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
         """See :class:`Candidate`; it always starts cold."""
@@ -164,20 +156,15 @@ class ByHand:
         )
 
 
-DEFAULT = "torch bf16 eager"
-"""The default of a campaign, to which the goals apply: bf16 with the torch backend, uncompiled. All
-other variants run and are printed beside it."""
+DEFAULT = "torch bf16"
+"""The default of a campaign, to which the goals apply. All others run and are printed beside it."""
 
 
 def candidates() -> list[Candidate]:
     """Return all candidates, first those that the goals apply to."""
-    compiled = {"compile": True}
     return [
         Ours(DEFAULT, is_judged=True),
         ByHand(),
-        Ours("torch bf16 compiled", compiled),
-        Ours("torch fp8 compiled", {"precision": "fp8", **compiled}),
-        Ours("torch fp8 eager", {"precision": "fp8"}),
         Ours("megatron bf16", {"backend": "megatron"}),
         Ours("megatron fp8", {"backend": "megatron", "precision": "fp8"}),
     ]

@@ -167,10 +167,7 @@ class Campaign(Closing):
 
     @property
     def _makes_code(self) -> bool:
-        settings = self.settings
-        return self.command is not None or makes_code(
-            settings.backend, settings.device, compile=settings.compile
-        )
+        return self.command is not None or makes_code(self.settings.device)
 
     def is_short_run(self, spec: TrialSpec) -> bool:
         """Return whether the spec is of one of the loop's own trials, not of a long run or a
@@ -202,7 +199,6 @@ class Campaign(Closing):
             backend=settings.backend,
             device=settings.device,
             threads=settings.threads,
-            compile=settings.compile,
             cudnn_attention=settings.cudnn_attention,
             compile_cache=cache,
             train_tokens=self._train_tokens,

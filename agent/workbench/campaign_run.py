@@ -55,7 +55,7 @@ from trainer.code_check import CodeRunner
 from trainer.executors.base import Executor, TrialAborted
 from trainer.executors.lanes import Lanes
 from trainer.isolation.scratch import clear
-from trainer.spec import AnyConfig, Budget, RunSchedule, TrialFailed, gpt
+from trainer.spec import AnyConfig, Budget, RunSchedule, TrialFailed, gpt, refuse_fp8
 from trajectory.rows import EventRow
 
 
@@ -225,6 +225,8 @@ def chosen_settings(
     if row is not None:
         settings, menu = resumed_settings(directory, row, chosen), menu_of(row)
         check_trust(directory, row, settings, menu, chosen, console, trust=trust)
+        if menu.trainer is None:
+            refuse_fp8(gpt(menu.baseline).precision, settings.backend)
         return settings, menu
     refuse_lost_journal(directory)
     source = chosen.get("menu", DEFAULT_MENU)
@@ -235,9 +237,18 @@ def chosen_settings(
     if menu.trainer is None:
         from trainer.training.readiness import check_trainable  # noqa: PLC0415 (loads torch)
 
-        device, compiled = settings.device, settings.compile
-        check_trainable(gpt(menu.baseline), settings.backend, device, compile=compiled)
+        for precision in _precisions(menu):
+            refuse_fp8(precision, settings.backend)
+        check_trainable(gpt(menu.baseline), settings.backend, settings.device)
     return settings, menu
+
+
+def _precisions(menu: ProxyMenu) -> list[str]:
+    """Return the number formats that the menu offers to the built-in trainer."""
+    knob = menu.knobs.get("precision")
+    if knob is None:
+        return [gpt(menu.baseline).precision]
+    return [str(value) for value in knob.domain.ends]
 
 
 STEPS = 2
@@ -257,9 +268,8 @@ def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | 
     if on_cpu or campaign.command is not None or campaign.evidence.configs:
         return None
     wall_s = _run(campaign, executor, stop, menu.baseline, "the menu's defaults")
-    knob = menu.knobs.get("precision")
-    for value in [] if knob is None else knob.domain.table().get("choices", []):
-        if value != menu.defaults["precision"]:
+    for value in _precisions(menu):
+        if value != gpt(menu.baseline).precision:
             # Where the GPU or the shape has no such format, each such config is refused by itself.
             with suppress(SpecError):
                 config = menu.apply(menu.baseline, {"precision": value})

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
 from trainer.machine.gpu import gpu_memory
 from trainer.machine.host import LEAST_GIB, MEMINFO, lacking, memory_gib
+from trainer.machine.megatron_packages import installed
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
 
@@ -176,24 +177,28 @@ def _engines() -> Iterator[Check]:
     try:
         import torch  # noqa: PLC0415
 
-        from trainer.backends.megatron import installed  # noqa: PLC0415
+        from trainer.training.cuda_probe import probe_megatron  # noqa: PLC0415 (torch)
     except (ImportError, OSError):
         return
-    yield megatron(installed("megatron-core"), installed("transformer-engine"))
+    yield megatron(probe_megatron, "cuda" if torch.cuda.is_available() else "cpu")
     if not torch.cuda.is_available():
         return
-    if missing := lacking("cuda"):
+    if missing := lacking():
         yield Check("compiler", "note", f"compiling needs {missing}; trials run without it")
     else:
         yield Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
 
 
-def megatron(core: str | None, engine: str | None) -> Check:
-    """Report which of the megatron backend's packages are installed."""
+def megatron(probe: Callable[[str], str], device: str) -> Check:
+    """Report whether the megatron backend's packages work together in a trial."""
+    core, engine = installed("megatron-core"), installed("transformer-engine")
     if core is None:
         return Check("megatron", "note", "megatron-core is not installed; backend torch needs none")
-    said = "no transformer-engine" if engine is None else f"transformer-engine {engine}"
-    return Check("megatron", "good", f"megatron-core {core}, {said}")
+    versions = f"megatron-core {core}, transformer-engine {engine or 'not installed'}"
+    try:
+        return Check("megatron", "good", f"{versions}: {probe(device)}")
+    except AutoresearchError as error:
+        return Check("megatron", "note", f"{versions}: {error}")
 
 
 def _sandbox() -> Check:

@@ -184,7 +184,6 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
         vocab_size=campaign.corpus.info.vocab_size,
         backend=settings.backend,
         device=settings.device,
-        compile=settings.compile,
         average=settings.average is not None,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,

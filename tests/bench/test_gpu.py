@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from agent.menu.files import load_menu
 from agent.settings.campaign import CampaignSettings
 from bench.gpu import main
 from bench.gpu_figures import figures, standings
-from bench.gpu_loop import bf16_menu
 from bench.gpu_race import DEFAULT, Lap, Start, Task, candidates
-from bench.gpu_session import MENU, Session, cpu_plan, gpu_plan
+from bench.gpu_session import Session, cpu_plan, gpu_plan
 from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
 from trainer.corpus.prepare import random_corpus
@@ -36,12 +34,11 @@ sys.exit(main(["--rehearse", "--out", {str(tmp_path)!r}]))
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     said = ended.stdout
-    assert "torch bf16 eager, cold:" in said
-    assert "torch bf16 eager, warm:" in said
+    assert "torch bf16, cold:" in said
+    assert "torch bf16, warm:" in said
     assert "reference, cold:" in said
     assert "not run: megatron bf16: the megatron backend trains on CUDA devices only" in said
-    assert "not run: torch bf16 compiled: a rehearsal compiles nothing" in said
-    assert "not run: torch fp8 eager: precision fp8 needs a GPU" in said
+    assert "not run: megatron fp8: the megatron backend trains on CUDA devices only" in said
     goals = [line for line in said.splitlines() if "not judged" in line]
     assert len(goals) == 5, "a rehearsal meets no goal and misses none"
 
@@ -53,7 +50,7 @@ sys.exit(main(["--rehearse", "--out", {str(tmp_path)!r}]))
         for line in (folder / "laps.jsonl").read_text("utf-8").splitlines()
     ]
     by_hand = next(lap.result for lap in laps if lap.candidate == "reference")
-    ours = next(lap.result for lap in laps if lap.candidate == "torch bf16 eager")
+    ours = next(lap.result for lap in laps if lap.candidate == "torch bf16")
     assert by_hand.val_bpb == pytest.approx(ours.val_bpb, rel=2e-3), "the same task"
 
 
@@ -72,16 +69,8 @@ def test_time_that_is_up_starts_no_lap(tmp_path: Path, capsys: pytest.CaptureFix
     session.run()
     assert session.laps == []
     late = [name for name, why in session.not_run.items() if "were left" in why]
-    assert len(late) == 5
-    assert all("compiled" in name for name in session.not_run.keys() - late)
+    assert len(late) == len(candidates()) == 4
     assert "not run: reference: a lap takes perhaps 10 s" in capsys.readouterr().out
-
-
-def test_a_menu_without_fp8_has_the_precision_as_a_constant() -> None:
-    before = tomllib.loads(MENU.read_text("utf-8"))
-    after = tomllib.loads(bf16_menu(MENU.read_text("utf-8")))
-    assert after["constants"] == {**before["constants"], "precision": "bf16"}
-    assert before["knobs"].keys() - after["knobs"].keys() == {"precision"}
 
 
 def ceiling() -> Ceiling:
@@ -114,38 +103,37 @@ def test_goals_are_judged_by_medians(
     task: Task, step_ms: float, peak_gib: float, warm_s: float, verdicts: list[bool]
 ) -> None:
     laps = [
-        lap("torch bf16 eager", "cold", 90.0, step_ms * 3, peak_gib),
-        lap("torch bf16 eager", "warm", warm_s, step_ms, peak_gib),
-        lap("torch bf16 eager", "warm", warm_s, step_ms, peak_gib),
+        lap("torch bf16", "cold", 90.0, step_ms * 3, peak_gib),
+        lap("torch bf16", "warm", warm_s, step_ms, peak_gib),
+        lap("torch bf16", "warm", warm_s, step_ms, peak_gib),
         lap("reference", "cold", 24.0, 200.0, 30.0),
-        lap("torch bf16 compiled", "warm", 18.0, 100.0, 15.0),
+        lap("megatron bf16", "warm", 18.0, 100.0, 15.0),
     ]
     ranks = standings(laps, task, ceiling())
     found = figures(ranks, task, ceiling())
     assert [figure.met for figure in found if figure.goal] == verdicts
     named = {figure.name: figure for figure in found}
-    cold = named["spec to val_bpb, the reference over torch bf16 eager, both cold"]
+    cold = named["spec to val_bpb, the reference over torch bf16, both cold"]
     assert cold.value == pytest.approx(24 / 90)
-    compiled = named["torch bf16 compiled over torch bf16 eager"]
-    assert compiled.value == pytest.approx(step_ms / 100)
-    assert "over the reference 2.00 × tokens/s, 0.50 × peak, 1.33 ×" in compiled.note
+    other = named["megatron bf16 over torch bf16"]
+    assert other.value == pytest.approx(step_ms / 100)
+    assert "over the reference 2.00 × tokens/s, 0.50 × peak, 1.33 ×" in other.note
 
 
 def test_the_goals_are_about_what_a_campaign_runs_by_default(task: Task) -> None:
     laps = [
-        lap("torch bf16 compiled", "warm", 10.0, 50.0, 10.0),
-        lap("torch bf16 eager", "warm", 18.0, 100.0, 16.0),
+        lap("megatron bf16", "warm", 10.0, 50.0, 10.0),
+        lap("torch bf16", "warm", 18.0, 100.0, 16.0),
         lap("reference", "cold", 24.0, 200.0, 30.0),
     ]
     found = figures(standings(laps, task, ceiling()), task, ceiling())
-    assert all("torch bf16 eager" in figure.name for figure in found if figure.goal)
+    assert all("torch bf16" in figure.name for figure in found if figure.goal)
     assert [figure.met for figure in found if figure.goal] == [False, True, False, False]
 
 
 def test_the_default_is_the_menus_and_the_settings() -> None:
     menu = load_menu("spark-354m")
     settings = CampaignSettings.model_fields
-    compiled = "compiled" if settings["compile"].default else "eager"
     backend = settings["backend"].default
-    assert f"{backend} {menu.baseline.precision} {compiled}" == DEFAULT
+    assert f"{backend} {menu.baseline.precision}" == DEFAULT
     assert DEFAULT in {one.name for one in candidates() if one.is_judged}

@@ -449,7 +449,6 @@ def let_go(trial_dir: Path) -> None:
 def tell_torch(trial_dir: Path) -> dict[str, Any]:
     """Return what a new trial finds out about itself and torch."""
     imported_before = "torch" in sys.modules
-    compiler_imported_before = "torch._inductor.compile_fx" in sys.modules
     threads = len(list(Path("/proc/self/task").iterdir()))
     open_files, pinned = [], []
     for fd in sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
@@ -470,7 +469,6 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
         "parent": os.getppid(),
         "session": os.getsid(0),
         "torch_imported_before": imported_before,
-        "compiler_imported_before": compiler_imported_before,
         "cuda_untouched": not torch.cuda._is_in_bad_fork(),
         "threads": threads,
         "open_files": [fd for fd in open_files if fd != _line()],

@@ -73,10 +73,6 @@ def calls() -> Iterator[Call]:
         targets_C = torch.tensor([0, VOCAB - 1, 77])
         yield Call("cross_entropy", "loss_and_gradient_", (logits_CW, targets_C, VOCAB, 0.3))
         yield Call("cross_entropy", "exact_nll", (logits_CW, targets_C, VOCAB))
-        for float8 in (torch.float8_e4m3fn, torch.float8_e5m2):
-            for rows, columns in ((True, False), (False, True), (True, True)):
-                arguments8 = (normal(80, 112, dtype=dtype), float8, rows, columns)
-                yield Call("float8", "quantise", arguments8)
     for stopped in (0.0, 1.0):
         for copied in (None, torch.zeros(64, 47, dtype=torch.bfloat16)):
             state = (*(normal(33, 47) for _ in "abc"), normal(33, 47).abs())
@@ -97,8 +93,7 @@ def assert_same(got: list[Tensor | None], wanted: list[Tensor | None]) -> None:
             continue
         assert one.dtype is other.dtype
         assert one.shape == other.shape
-        ulp = {torch.bfloat16: 2**-7, torch.float8_e4m3fn: 2**-3, torch.float8_e5m2: 2**-2}
-        rtol = ulp.get(one.dtype, 1e-5)
+        rtol = 2**-7 if one.dtype is torch.bfloat16 else 1e-5
         got_fp32, wanted_fp32 = one.cpu().float(), other.cpu().float()
         atol = rtol * wanted_fp32.abs().max().item()
         torch.testing.assert_close(got_fp32, wanted_fp32, rtol=rtol, atol=atol)

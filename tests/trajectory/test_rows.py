@@ -19,6 +19,7 @@ from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal, Verdict
 from trajectory.rows import (
     SCHEMA,
+    BaselineRow,
     CalibratedRow,
     CalibrationRow,
     CampaignRow,
@@ -227,7 +228,17 @@ def test_a_proposal_is_the_reply_that_makes_it(restated: dict[str, float]) -> No
 def test_this_schema_has_a_journal_kept_as_a_fixture() -> None:
     lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
     written = [json.loads(dump_row(parse_row(line))) for line in lines]
-    assert written == [json.loads(line) for line in lines]
+    kept = [json.loads(line) for line in lines]
+    assert kept[0].pop("compile") is False, "a setting of earlier versions"
+    assert written == kept
+
+
+def test_a_campaign_with_compiled_blocks_in_fp8_can_still_be_read() -> None:
+    lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
+    first = parse_row(lines[0].replace('"compile":false', '"compile":true'))
+    assert first == parse_row(lines[0])
+    trained = next(line for line in lines if '"precision":"bf16"' in line)
+    assert isinstance(parse_row(trained.replace('"bf16"', '"fp8"')), BaselineRow | IterationRow)
 
 
 FORMER_NAMES = {

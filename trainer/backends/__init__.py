@@ -45,18 +45,17 @@ class Backend(Protocol):
 
 __all__ = ["BACKENDS", "Backend", "choose_backend"]
 
-BACKENDS: dict[BackendName, Callable[[bool], Backend]] = {
-    "torch": lambda compile: TorchBackend(compile=compile),
-    "megatron": lambda compile: MegatronBackend(),
+BACKENDS: dict[BackendName, Callable[[], Backend]] = {
+    "torch": TorchBackend,
+    "megatron": MegatronBackend,
 }
-"""Functions that create each backend, compiled or not, by every allowed name."""
 
 
-def choose_backend(name: BackendName, *, compile: bool = False) -> Backend:
-    """Return the backend that a TrialSpec names; only the torch backend compiles.
+def choose_backend(name: BackendName) -> Backend:
+    """Return the backend that a TrialSpec names.
 
     :raises SpecError: if there is no such backend.
     """
     if name not in BACKENDS:
         raise SpecError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}")
-    return BACKENDS[name](compile)
+    return BACKENDS[name]()

@@ -17,7 +17,7 @@ from torch.nn import functional
 from trainer.backends.coded import CodeFunction, code_function
 from trainer.backends.kernels import NORM_EPS
 from trainer.backends.kernels.operations import activated
-from trainer.backends.products import cpu_multiplies_bf16, float8_linear, linear
+from trainer.backends.products import cpu_multiplies_bf16, linear
 from trainer.spec import Config
 
 SHORT_SEQUENCE = 512
@@ -103,7 +103,6 @@ class Block(nn.Module):
         self.head_dim = config.d_model // config.n_head
         self.activation, self.gated = config.activation, config.gated
         self.branch_scale = config.depth_factor
-        self._linear: Product = float8_linear if config.precision == "fp8" else linear
         width, hidden = config.d_model, config.d_ff
         at_input, at_output = config.norm_place != "output", config.norm_place != "pre"
         self.attention_norm = Norm(config, device) if at_input else nn.Identity()
@@ -129,15 +128,15 @@ class Block(nn.Module):
 
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         """Transform ``x_ND``, ``batch`` sequences end to end, to the same shape."""
-        qkv_NR = self._linear(self.attention_norm(x_ND), self.qkv_RD)
-        attended_ND = self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
+        qkv_NR = linear(self.attention_norm(x_ND), self.qkv_RD)
+        attended_ND = linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
         x_ND = self._add(x_ND, self.attention_output_norm(attended_ND), self.attention_residual)
-        up = self._linear(self.feed_forward_norm(x_ND), self.up_FD)
+        up = linear(self.feed_forward_norm(x_ND), self.up_FD)
         if self.activation_code is None:
             hidden_NF = activated(up, self.activation)
         else:
             hidden_NF = self.activation_code(*(up.chunk(2, dim=-1) if self.gated else (up,)))
-        fed_ND = self._linear(hidden_NF, self.down_DF)
+        fed_ND = linear(hidden_NF, self.down_DF)
         return self._add(x_ND, self.feed_forward_output_norm(fed_ND), self.feed_forward_residual)
 
     def _add(self, x_ND: Tensor, branch_ND: Tensor, code: CodeFunction | None) -> Tensor:

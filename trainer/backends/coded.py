@@ -26,7 +26,7 @@ from trainer.spec import Config
 FORWARD_SLOTS = frozenset(
     slot.key for slot in SLOTS.values() if not slot.only_training or slot.name == "aux_loss"
 )
-"""Slots that the forward pass calls: our kernels and torch.compile step aside for them."""
+"""Slots that the forward pass calls: our kernels step aside for them."""
 _NAMES: dict[str, Any] = {
     "__builtins__": {"abs": abs, "min": min, "max": max, "float": float, "int": int},
     "range": range,
@@ -221,7 +221,7 @@ class CodeUpdate:
 
 _SAME_SHAPE = 1e-5
 """Largest difference between logits from products of the same shapes, as a share of the largest."""
-_OTHER_SHAPE = {"fp32": 1e-3, "bf16": 0.1, "fp8": 0.3}
+_OTHER_SHAPE = {"fp32": 1e-3, "bf16": 0.1}
 """Tolerance, by precision, between products of other shapes, which sum in another order."""
 
 

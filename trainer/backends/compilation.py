@@ -1,14 +1,8 @@
-"""Regional compilation with ``torch.compile``: of one block, not of the whole model.
+"""Compile a GPU's kernels before the first step, and tell a compiler's failure from a config's.
 
-The loss is a kernel of :mod:`trainer.backends.kernels`, or runs in torch's operators. A model of 24
-equal blocks compiles one of them, and all share its code, since Dynamo's guards do not depend on
-the block's position. Shapes are fixed, since a trial has one. Only training is compiled: the
-evaluation protocol runs the same operators for every campaign, and its last window is shorter.
-
-:attr:`trainer.spec.TrialSpec.compile_cache` keeps the compiled code. A later trial of the same
-shapes still traces (Dynamo keeps nothing) and then loads the code; a config of other shapes
-compiles again. On an H100 60 steps do not repay that: compiled steps of the 354 M shape are as fast
-as those on our kernels.
+Triton compiles each of :mod:`trainer.backends.kernels` at its first call, and Megatron-Core its
+fusions through torch.compile. :attr:`trainer.spec.TrialSpec.compile_cache` keeps the code, which a
+later trial loads.
 
 Compilation uses one thread and one process. Inductor's pool of compile workers needs POSIX
 semaphores, and so /dev/shm, which a trial may not write
@@ -23,16 +17,12 @@ Neither key may touch a device, and neither does: a process that has touched CUD
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from autoresearch.errors import MachineryError
 from trainer.backends.kernels import operations
-from trainer.machine.host import lacking
 
 FEW_TOKENS = 16
 _COMPILER_ERRORS = (
@@ -41,29 +31,19 @@ _COMPILER_ERRORS = (
 )
 """Modules, and the base class in each of all its compiler's errors."""
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
+def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """Compile the kernels that the model runs on, and leave the model unchanged.
 
-def compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Return ``function`` compiled as one graph for the shapes of its calls.
-
-    A part that cannot be compiled raises an error, with no silent fallback, so that the same config
-    always trains with the same code.
+    Otherwise the first step would compile them, in training time. A budget in seconds would then
+    buy fewer steps if nothing was cached. For scoring a few tokens are enough, since kernels are
+    not compiled for a shape. For training it takes a whole step, since libraries plan products by
+    their shape.
     """
-    settings: Any = importlib.import_module("torch._inductor.config")
-    if hasattr(settings, "cpp_cache_precompile_headers"):
-        # Inductor chose their directory on import, and it is not the compile cache.
-        settings.cpp_cache_precompile_headers = False
-    return torch.compile(function, dynamic=False, fullgraph=True)
-
-
-def compile_training(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """Compile the code for training on batches of this shape, and leave the model unchanged.
-
-    Otherwise the first step would compile it, in training time. A budget in seconds would then buy
-    fewer steps if nothing was cached.
-    """
+    tokens_BT, targets_BT = batch
+    model.eval()
+    with torch.no_grad():  # the evaluation protocol's loss is a separate kernel
+        model(tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS])
     model.train()
     model(*batch).backward()
     model.zero_grad()
@@ -76,29 +56,6 @@ def compile_training(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     if batch[0].is_cuda:
         torch.cuda.synchronize(batch[0].device)
         torch.cuda.empty_cache()  # else the optimizer's state would split blocks that steps need
-
-
-def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """Compile the kernels that the blocks run on, and leave the model unchanged.
-
-    For scoring a few tokens are enough, since kernels are not compiled for a shape. For training
-    it takes a whole step, since libraries plan products by their shape.
-    """
-    tokens_BT, targets_BT = batch
-    model.eval()
-    with torch.no_grad():  # the evaluation protocol's loss is a separate kernel
-        model(tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS])
-    compile_training(model, batch)
-
-
-def check_compiler(device: torch.device) -> None:
-    """:raises MachineryError: if compiling for ``device`` lacks something here; it names that."""
-    missing = lacking(device.type)
-    if missing is not None:
-        raise MachineryError(
-            f"compile needs {missing} for {device}, which this machine does not have; install it,"
-            " or go without compile"
-        )
 
 
 def is_compiler_failure(error: BaseException) -> bool:

@@ -22,22 +22,18 @@ from torch.autograd.function import once_differentiable
 
 from trainer.backends.blocks import Block, Norm, Rotary
 from trainer.backends.kernels import operations
-from trainer.backends.weights import Float8Weight, RoundedWeight, Weight
+from trainer.backends.weights import RoundedWeight
 from trainer.spec import Activation
 
 
 class FusedBlock:
     """A block on kernels, which uses the parameters of a :class:`Block`."""
 
-    def __init__(self, block: Block, dtype: torch.dtype, *, float8: bool) -> None:
+    def __init__(self, block: Block, dtype: torch.dtype) -> None:
         self._block = block
-
-        def weight(parameter: nn.Parameter) -> Weight:
-            return Float8Weight(parameter) if float8 else RoundedWeight(parameter, dtype)
-
-        self.qkv, self.out = weight(block.qkv_RD), weight(block.out_DD)
-        self.up, self.down = weight(block.up_FD), weight(block.down_DF)
-        self.weights = self.qkv, self.out, self.up, self.down
+        parameters = block.qkv_RD, block.out_DD, block.up_FD, block.down_DF
+        self.weights = tuple(RoundedWeight(parameter, dtype) for parameter in parameters)
+        self.qkv, self.out, self.up, self.down = self.weights
 
     def __call__(
         self, x_ND: Tensor, delta_ND: Tensor | None, batch: int, rotary: Rotary | None
@@ -60,7 +56,7 @@ class FusedBlock:
 
 
 def _entering(
-    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm | nn.Identity, weight: Weight
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm | nn.Identity, weight: RoundedWeight
 ) -> tuple[Tensor, Tensor]:
     """Return ``x + delta``, and the product of its norm, or of itself if there is no norm."""
     if isinstance(norm, Norm):
@@ -71,7 +67,7 @@ def _entering(
 
 
 def norm_linear(
-    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: Weight
+    x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: RoundedWeight
 ) -> tuple[Tensor, Tensor]:
     """Return ``x + delta``, and the product of its norm."""
     both: tuple[Tensor, Tensor] = _NormLinear.apply(  # type: ignore[no-untyped-call]
@@ -94,13 +90,13 @@ def normed_heads(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
     return y_BTHK
 
 
-def linear(x_NI: Tensor, weight: Weight) -> Tensor:
+def linear(x_NI: Tensor, weight: RoundedWeight) -> Tensor:
     """Return the product of ``x`` and the weight's transpose."""
     y_NO: Tensor = _Linear.apply(x_NI, weight.parameter, weight)  # type: ignore[no-untyped-call]
     return y_NO
 
 
-def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Tensor:
+def activation_linear(up: Tensor, weight: RoundedWeight, activation: Activation) -> Tensor:
     """Return the product of the activation of ``up`` and the weight's transpose."""
     y_ND: Tensor = _ActivationLinear.apply(  # type: ignore[no-untyped-call]
         up, weight.parameter, weight, activation
@@ -125,7 +121,7 @@ class _NormLinear(torch.autograd.Function):
         delta_ND: Tensor | None,
         gain_D: Tensor,
         parameter: Tensor,
-        weight: Weight,
+        weight: RoundedWeight,
         rms: bool,
     ) -> tuple[Tensor, Tensor]:
         sum_ND, normed_ND = _sum_and_norm(x_ND, delta_ND, gain_D, rms)
@@ -137,13 +133,13 @@ class _NormLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, residual_ND: Tensor, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
         sum_ND, gain_D = ctx.saved_tensors
-        weight: Weight = ctx.weight
-        incoming = weight.incoming(gradient_NO.contiguous())
+        weight: RoundedWeight = ctx.weight
+        gradient_NO = gradient_NO.contiguous()
         normed_ND = operations.norm(sum_ND, gain_D, ctx.rms)
-        into_parameter = weight.into_weight(incoming, normed_ND)
+        into_parameter = weight.into_weight(gradient_NO, normed_ND)
         del normed_ND
         into_x_ND, into_gain_D = operations.norm_backward(
-            weight.into_input(incoming), sum_ND, gain_D, residual_ND.contiguous(), ctx.rms
+            weight.into_input(gradient_NO), sum_ND, gain_D, residual_ND.contiguous(), ctx.rms
         )
         into_delta_ND = into_x_ND if ctx.added else None
         return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
@@ -196,7 +192,7 @@ def _rows(x_BTHK: Tensor) -> Tensor:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_NI: Tensor, parameter: Tensor, weight: Weight) -> Tensor:
+    def forward(ctx: Any, x_NI: Tensor, parameter: Tensor, weight: RoundedWeight) -> Tensor:
         ctx.save_for_backward(x_NI)
         ctx.weight = weight
         return weight.product(x_NI)
@@ -205,14 +201,14 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
         (x_NI,) = ctx.saved_tensors
-        incoming = ctx.weight.incoming(gradient_NO.contiguous())
-        return ctx.weight.into_input(incoming), ctx.weight.into_weight(incoming, x_NI), None
+        gradient_NO = gradient_NO.contiguous()
+        return ctx.weight.into_input(gradient_NO), ctx.weight.into_weight(gradient_NO, x_NI), None
 
 
 class _ActivationLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, up: Tensor, parameter: Tensor, weight: Weight, activation: Activation
+        ctx: Any, up: Tensor, parameter: Tensor, weight: RoundedWeight, activation: Activation
     ) -> Tensor:
         ctx.save_for_backward(up)
         ctx.weight, ctx.activation = weight, activation
@@ -222,9 +218,9 @@ class _ActivationLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
         (up,) = ctx.saved_tensors
-        weight: Weight = ctx.weight
-        incoming = weight.incoming(gradient_ND.contiguous())
+        weight: RoundedWeight = ctx.weight
+        gradient_ND = gradient_ND.contiguous()
         into_up, hidden_NF = operations.activate_backward(
-            weight.into_input(incoming), up, ctx.activation
+            weight.into_input(gradient_ND), up, ctx.activation
         )
-        return into_up, weight.into_weight(incoming, hidden_NF), None, None
+        return into_up, weight.into_weight(gradient_ND, hidden_NF), None, None

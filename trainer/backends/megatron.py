@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
 from trainer.backends.products import check_fp8
+from trainer.machine.megatron_packages import WORKING, installed
 from trainer.spec import Config
-
-WORKING = "megatron-core 0.16.1 with transformer-engine 2.11"
-"""Versions that work together on Python 3.11."""
-
-
-def installed(package: str) -> str | None:
-    """Return the installed version of a package; None if it is absent."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 class MegatronBackend:
@@ -80,15 +72,29 @@ class MegatronBackend:
 
         :raises MachineryError: if Megatron-Core or TransformerEngine cannot be imported.
         """
-        with warnings.catch_warnings():
-            # Megatron-Core warns about optional parts that are not installed and its own defaults.
-            warnings.simplefilter("ignore")
-            try:
-                gpt = importlib.import_module("trainer.backends.megatron_gpt")
-            except Exception as error:  # TransformerEngine's libraries raise RuntimeError, OSError
-                raise MachineryError(
-                    f"Megatron-Core cannot be imported ({error}) beside torch {torch.__version__};"
-                    f" install {WORKING}, or choose backend torch"
-                ) from error
-            model: torch.nn.Module = gpt.build(config, vocab_size, device)
+        with _quiet():
+            model: torch.nn.Module = imported().build(config, vocab_size, device)
         return model
+
+
+def imported() -> ModuleType:
+    """Import and return :mod:`trainer.backends.megatron_gpt`.
+
+    :raises MachineryError: if Megatron-Core or TransformerEngine cannot be imported.
+    """
+    with _quiet():
+        try:
+            return importlib.import_module("trainer.backends.megatron_gpt")
+        except Exception as error:  # TransformerEngine's libraries raise RuntimeError, OSError
+            raise MachineryError(
+                f"Megatron-Core cannot be imported ({error}) beside torch {torch.__version__};"
+                f" install {WORKING}, or choose backend torch"
+            ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ignore Megatron-Core's warnings about parts that are not installed and its own defaults."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -8,8 +8,8 @@ keeps an fp32 copy of bf16 weights. Each parameter then takes 2 + 4 + 4 + 8 byte
 main weight, moments. In fp32 products are TF32, exact to three digits.
 
 The vocabulary is padded to a multiple of 128, as Megatron's launchers do, since matrix products
-over an odd vocabulary run at a fraction of the speed. The loss and the scores read no logit of the
-added words, whose weights stay 0.
+over an odd vocabulary run at a fraction of the speed. The logits of the added words are minus
+infinity, so no loss and no score has them, and their weights stay 0.
 
 Shapes: B sequences, T tokens, D d_model, H heads, G heads of keys and values, K = D / H,
 R = (H + 2 G) × K, V vocabulary.
@@ -18,6 +18,7 @@ R = (H + 2 G) × K, V vocabulary.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from megatron.core import parallel_state, tensor_parallel
@@ -41,6 +42,7 @@ from trainer.backends.linear_cross_entropy import exact_nll_of_logits
 from trainer.backends.megatron_recipe import (
     DIVISIBLE_BY,
     as_megatron,
+    fuse_gradients,
     layers,
     remove_norm_biases,
     transformer_config,
@@ -107,6 +109,9 @@ class MegatronGPT(nn.Module):
             rotary_base=config.rope_base,
         ).to(device)
         remove_norm_biases(self.gpt)
+        if engine and options.bf16:
+            fuse_gradients(self.gpt)
+        self.gpt.output_layer.register_forward_hook(self._without_added_words)
         if config.width_factor != 1.0:
             # Maximal update's logit factor applies to the head's input.
             self.gpt.decoder.final_layernorm.register_forward_hook(
@@ -120,16 +125,26 @@ class MegatronGPT(nn.Module):
         inner = Float16Module(options, self.gpt) if options.bf16 else self.gpt
         self._wrapped = DistributedDataParallel(options, buffers, inner)
 
+    def _without_added_words(self, _head: nn.Module, _inputs: Any, output: Any) -> None:
+        """Take the added words out of the head's logits, in place."""
+        output[0][..., self._vocab_size :] = -math.inf
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop all gradients, those in Megatron's buffers included."""
+        super().zero_grad(set_to_none)
+        self._wrapped.zero_grad_buffer()
+
     def optimizer(self, config: Config) -> Optimizer:
         """See :class:`trainer.backends.optimizer.BringsOptimizer`."""
         return MegatronAdamW(self._wrapped, config)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.Backend.build`."""
-        logits_NV, targets_N = self._logits(tokens_BT).flatten(0, 1), targets_BT.flatten()
         if self.training:
-            return functional.cross_entropy(logits_NV.float(), targets_N)
-        return exact_nll_of_logits(logits_NV, targets_N).view_as(targets_BT)
+            losses_BT = self._run(tokens_BT, labels=self._padded(targets_BT))
+            return losses_BT[:, : targets_BT.shape[1]].mean()
+        logits_NV = self._logits(tokens_BT).flatten(0, 1)
+        return exact_nll_of_logits(logits_NV, targets_BT.flatten()).view_as(targets_BT)
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
         """Return ``logits_BTV``, fp32."""
@@ -137,18 +152,28 @@ class MegatronGPT(nn.Module):
 
     def _logits(self, tokens_BT: Tensor) -> Tensor:
         """Return ``logits_BTV`` in the precision of the matrix products."""
-        length = tokens_BT.shape[1]
-        # fp8 needs a multiple of 16 tokens. The padding comes after every token that is scored, and
-        # no token sees a later one.
-        tokens_BT = functional.pad(tokens_BT, (0, -length % self._multiple))
+        return self._run(tokens_BT)[:, : tokens_BT.shape[1], : self._vocab_size]
+
+    def _padded(self, tokens_BT: Tensor) -> Tensor:
+        """Return sequences of a length that fp8 takes, a multiple of 16.
+
+        The padding comes after every token that is scored, and no token sees a later one.
+        """
+        return functional.pad(tokens_BT, (0, -tokens_BT.shape[1] % self._multiple))
+
+    def _run(self, tokens_BT: Tensor, **labels: Tensor) -> Tensor:
+        """Return the padded sequences' logits, or with labels their losses."""
+        tokens_BT = self._padded(tokens_BT)
         padded = tokens_BT.shape[1]
         positions_BT = torch.arange(padded, device=tokens_BT.device).expand_as(tokens_BT)
         mask_11TT = None  # TransformerEngine's attention is causal without a mask
         if not self._engine:
             whole_TT = torch.ones(padded, padded, dtype=torch.bool, device=tokens_BT.device)
             mask_11TT = whole_TT.triu(1)[None, None]
-        output: Tensor = self._wrapped(tokens_BT, positions_BT, mask_11TT, **self._call_options)
-        return output[:, :length, : self._vocab_size]
+        output: Tensor = self._wrapped(
+            tokens_BT, positions_BT, mask_11TT, **labels, **self._call_options
+        )
+        return output
 
 
 class MegatronAdamW:

@@ -1,5 +1,8 @@
 """Translate a recipe and its weights to Megatron-Core. Importing this module imports Megatron-Core.
 
+With TransformerEngine the fusions of Megatron's launchers are on. Their speed and memory are not
+yet measured.
+
 Shapes: D d_model, H heads, G heads of keys and values, K = D / H, R = (H + 2 G) × K, V vocabulary.
 """
 
@@ -28,7 +31,7 @@ _ACTIVATIONS = {
     "gelu": functional.gelu,
     "swiglu": functional.silu,
     "geglu": functional.gelu,
-    # Megatron-Core's own version compiles at its first call, but a trial has no compiler.
+    # Megatron-Core's own version would be compiled on a CPU too.
     "relu2": lambda x: functional.relu(x).square(),
 }
 """The activation functions of the first branch."""
@@ -65,13 +68,17 @@ def transformer_config(config: Config, device: torch.device, *, engine: bool) ->
         perform_initialization=False,
         use_cpu_initialization=device.type == "cpu",
         apply_rope_fusion=engine and config.positions == "rotary",
-        # The products themselves write weights' gradients to the fp32 buffers, if Apex's kernel is
-        # available for the head, which is not one of TransformerEngine's layers.
+        # For the head, which is not one of TransformerEngine's layers, this needs Apex's kernel;
+        # :func:`fuse_gradients` does the others.
         gradient_accumulation_fusion=half
         and engine
         and importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
-        # This would need Apex too, for layers without TransformerEngine.
-        masked_softmax_fusion=False,
+        # Without TransformerEngine this would need Apex too.
+        masked_softmax_fusion=engine,
+        bias_dropout_fusion=engine,
+        bias_activation_fusion=engine and config.activation == "swiglu",
+        cross_entropy_loss_fusion=engine,
+        cross_entropy_fusion_impl="te",
         # Every batch is one microbatch. Without this, the layers would treat each but the first as
         # a later microbatch of the same step, and keep the first step's fp8 weights forever.
         disable_parameter_transpose_cache=True,
@@ -103,6 +110,13 @@ def layers(config: Config, *, engine: bool) -> TransformerBlockSubmodules:
 class _HeadNorm:
     def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float) -> nn.RMSNorm:  # type: ignore[misc]
         return nn.RMSNorm(hidden_size, eps, dtype=config.params_dtype)
+
+
+def fuse_gradients(model: nn.Module) -> None:
+    """Have TransformerEngine's products add weights' gradients to the fp32 buffers themselves."""
+    for module in model.modules():
+        if hasattr(module, "fuse_wgrad_accumulation"):
+            module.fuse_wgrad_accumulation = True
 
 
 def remove_norm_biases(model: nn.Module) -> None:

@@ -3,12 +3,11 @@
 The model has two implementations over the same parameters. The plain blocks
 (:mod:`trainer.backends.blocks`) and ``linear_cross_entropy`` use torch's operators. A CPU runs
 them, and CUDA without Triton. :mod:`trainer.backends.fused` does the same on
-:mod:`trainer.backends.kernels`, and CUDA runs it by default. With ``compile`` the plain blocks are
-compiled, and the loss runs on the kernels.
+:mod:`trainer.backends.kernels`, and CUDA runs it by default.
 
 Attention is causal; there are no biases and no dropout. Below fp32 the residual stream and
-everything in the blocks are bf16 (as in Megatron-Core). At fp8 the blocks' matrix products are fp8
-(:mod:`trainer.backends.products`). Master weights, the embedding sum and the loss are fp32.
+everything in the blocks are bf16 (as in Megatron-Core). Master weights, the embedding sum and the
+loss are fp32.
 
 The code casts dtypes explicitly. Autocast would make every norm fp32 on CUDA, at twice the memory,
 and would cost the host time at every operator.
@@ -31,16 +30,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autoresearch.errors import SpecError
 from trainer.backends.blocks import Block, Norm, Rotary, empty
 from trainer.backends.coded import FORWARD_SLOTS, CodeFunction, init_by_code
-from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.fused import FusedBlock, normed
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import FusedHead, Head
-from trainer.backends.products import check_fp8
 from trainer.backends.weights import RoundedWeight
-from trainer.spec import Config
+from trainer.spec import Config, refuse_fp8
 
 INIT_STD = 0.02
 """Initial sd of every matrix (GPT-2), except for the corrections in :meth:`TorchGPT.init`."""
@@ -58,29 +54,17 @@ class TorchBackend:
 
     name = "torch"
 
-    def __init__(self, *, compile: bool = False, kernels: bool | None = None) -> None:
-        """:param compile: train through :mod:`trainer.backends.compilation`.
-        :param kernels: run on :mod:`trainer.backends.kernels`; None: if the device can.
-        """
-        self._compile = compile
+    def __init__(self, *, kernels: bool | None = None) -> None:
+        """:param kernels: run on :mod:`trainer.backends.kernels`; None: if the device can."""
         self._kernels = kernels
 
     def check(self, config: Config, device: torch.device) -> None:
-        """Refuse fp8 on shapes or devices without it, and compilation without a compiler.
-
-        :raises SpecError: if fp8 is not available.
-        :raises MachineryError: if something that compiling needs is missing.
-        """
-        if config.precision == "fp8":
-            if device.type != "cuda":
-                raise SpecError(f"precision fp8 needs a GPU, not {device}; choose bf16 or fp32")
-            check_fp8(config, torch.cuda.get_device_capability(device))
-        if self._compile:
-            check_compiler(device)
+        """:raises SpecError: for fp8, which only Megatron-Core with TransformerEngine trains."""
+        refuse_fp8(config.precision, self.name)
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> TorchGPT:
         """See :class:`trainer.backends.Backend`."""
-        model = TorchGPT(config, vocab_size, device, compile=self._compile, kernels=self._kernels)
+        model = TorchGPT(config, vocab_size, device, kernels=self._kernels)
         model.init()
         return model
 
@@ -97,17 +81,13 @@ class TorchGPT(nn.Module):
         vocab_size: int,
         device: torch.device,
         *,
-        compile: bool = False,
         kernels: bool | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         if config.code.keys() & FORWARD_SLOTS:
-            compile, kernels = False, False
+            kernels = False
         self._stream_dtype = torch.float32 if config.precision == "fp32" else torch.bfloat16
-        # One function for all blocks, so that they share compiled code. Evaluation has other shapes
-        # and runs uncompiled.
-        self._train_block = compiled(Block.forward) if compile else Block.forward
         width = config.d_model
         self.embedding_VD = empty(vocab_size, width, device=device)
         self.position_TD: nn.Parameter | None = None
@@ -128,33 +108,23 @@ class TorchGPT(nn.Module):
         self._fused_blocks: list[FusedBlock] = []
         self._fused_head: FusedHead | None = None
         if usable_on(device) if kernels is None else kernels:
-            # Compiled blocks stay as they are; the loss runs on kernels.
             self._fused_head = FusedHead(self.head_VD, self._stream_dtype)
-            if not compile:
-                float8, dtype = config.precision == "fp8", self._stream_dtype
-                self._fused_blocks = [FusedBlock(b, dtype, float8=float8) for b in self.blocks]
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether training runs compiled blocks."""
-        return self._train_block is not Block.forward
+            self._fused_blocks = [FusedBlock(block, self._stream_dtype) for block in self.blocks]
 
     @property
     def has_kernels(self) -> bool:
-        """Whether a step runs on other kernels than torch's own, compiled ones included."""
-        return self.is_compiled or self._fused_head is not None
+        """Whether a step runs on other kernels than torch's own."""
+        return self._fused_head is not None
 
     @contextmanager
     def on_torch_operators(self) -> Iterator[None]:
-        """Train on torch's own operators, uncompiled and without our kernels, in the block."""
-        names = ("_train_block", "_fused_blocks", "_fused_head")
-        before = {name: getattr(self, name) for name in names}
-        self._train_block, self._fused_blocks, self._fused_head = Block.forward, [], None
+        """Train on torch's own operators, without our kernels, in the block."""
+        before = self._fused_blocks, self._fused_head
+        self._fused_blocks, self._fused_head = [], None
         try:
             yield
         finally:
-            for name, value in before.items():
-                setattr(self, name, value)
+            self._fused_blocks, self._fused_head = before
 
     @property
     def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:
@@ -165,7 +135,7 @@ class TorchGPT(nn.Module):
         return {
             weight.parameter: weight
             for weight in (*weights, self._fused_head.weight)
-            if isinstance(weight, RoundedWeight) and weight.storage is not None
+            if weight.storage is not None
         }
 
     @property
@@ -231,9 +201,8 @@ class TorchGPT(nn.Module):
                 x_ND, delta_ND = fused(x_ND, delta_ND, batch, self.rotary)
             normed_ND = normed(x_ND, delta_ND, self.norm)
         else:
-            run = self._train_block if self.training else Block.forward
             for block in self.blocks:
-                x_ND = run(block, x_ND, batch, self.rotary)
+                x_ND = block(x_ND, batch, self.rotary)
             normed_ND = self.norm(x_ND)
         # The logits' factor is applied here, to the fewest numbers.
         factor = self.config.width_factor

@@ -1,4 +1,4 @@
-"""Copies of parameters for matrix products: in bf16 or fp8, made once a step.
+"""Copies of parameters for matrix products, in bf16, made once a step.
 
 A parameter is fp32 and changes once a step. The products of a step, and all passes of an
 evaluation, read one copy of it. A copy records the version of its parameter (torch counts in-place
@@ -8,15 +8,8 @@ parameter and calls :meth:`RoundedWeight.written`, so that no copy must be remad
 Shapes: N tokens, I inputs, O outputs.
 """
 
-from typing import Any, TypeAlias
-
 import torch
 from torch import Tensor, nn
-
-from trainer.backends.kernels import operations
-
-FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
-"""The dtypes of numbers and of gradients in fp8."""
 
 
 class RoundedWeight:
@@ -70,69 +63,13 @@ class RoundedWeight:
         """Return ``x`` times the matrix's transpose, ``[N, O]``."""
         return torch.mm(x_NI, self.copy.t())
 
-    def incoming(self, gradient_NO: Tensor) -> Any:
-        """Convert the product's gradient for :meth:`into_input` and :meth:`into_weight`."""
-        return gradient_NO
-
-    def into_input(self, incoming: Any) -> Tensor:
+    def into_input(self, gradient_NO: Tensor) -> Tensor:
         """Return the gradient of ``x``, ``[N, I]``."""
-        return torch.mm(incoming, self.copy)
+        return torch.mm(gradient_NO, self.copy)
 
-    def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
+    def into_weight(self, gradient_NO: Tensor, x_NI: Tensor) -> Tensor:
         """Return the gradient of the parameter, fp32."""
-        return product_fp32(incoming.t(), x_NI)
-
-
-class Float8Weight:
-    """A copy in fp8, by rows and by columns; inputs and gradients are quantized on each use.
-
-    Numbers are E4M3, gradients E5M2; each tensor is scaled as a whole by its own largest magnitude
-    (:mod:`trainer.backends.products`). Inputs are quantized a second time in the backward pass, by
-    columns, since they are recomputed there and not kept.
-    """
-
-    def __init__(self, parameter: nn.Parameter) -> None:
-        self.parameter = parameter
-        self._version = -1
-        self._copy: tuple[Tensor, Tensor, Tensor] | None = None
-
-    def _current(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the up-to-date copy by rows and by columns, and their scale."""
-        if self._copy is None or self._version != self.parameter._version:
-            with torch.inference_mode(False), torch.no_grad():
-                rows, columns, scale = operations.quantise(
-                    self.parameter.detach(), FORWARD, True, True
-                )
-            assert rows is not None and columns is not None
-            self._copy, self._version = (rows, columns, scale), self.parameter._version
-        return self._copy
-
-    def product(self, x_NI: Tensor) -> Tensor:
-        """See :class:`RoundedWeight`."""
-        weight8_OI, _, weight_scale = self._current()
-        x8_NI, _, x_scale = operations.quantise(x_NI, FORWARD, True, False)
-        return scaled(x8_NI, weight8_OI.t(), x_scale, weight_scale, x_NI.dtype, fast=True)
-
-    def incoming(self, gradient_NO: Tensor) -> Any:
-        """See :class:`RoundedWeight`."""
-        return *operations.quantise(gradient_NO, BACKWARD, True, True), gradient_NO.dtype
-
-    def into_input(self, incoming: Any) -> Tensor:
-        """See :class:`RoundedWeight`."""
-        gradient8_NO, _, scale, dtype = incoming
-        _, weight8_IO, weight_scale = self._current()
-        return scaled(gradient8_NO, weight8_IO.t(), scale, weight_scale, dtype)
-
-    def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
-        """See :class:`RoundedWeight`."""
-        _, gradient8_ON, scale, _ = incoming
-        _, x8_IN, x_scale = operations.quantise(x_NI, FORWARD, False, True)
-        assert x8_IN is not None
-        return scaled(gradient8_ON, x8_IN.t(), scale, x_scale, torch.float32)
-
-
-Weight: TypeAlias = RoundedWeight | Float8Weight
-"""The matrix ``[O, I]`` of a product, and the product's three forms."""
+        return product_fp32(gradient_NO.t(), x_NI)
 
 
 def product_fp32(left: Tensor, right: Tensor) -> Tensor:
@@ -155,20 +92,3 @@ def add_product_fp32_(total: Tensor, left: Tensor, right: Tensor) -> None:
         total.addmm_(left.float(), right.float())
     else:
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
-
-
-def scaled(
-    left: Tensor | None,
-    right: Tensor,
-    left_scale: Tensor,
-    right_scale: Tensor,
-    dtype: torch.dtype,
-    *,
-    fast: bool = False,
-) -> Tensor:
-    """:param fast: use fewer bits for partial sums, which suffices in the forward pass (torchao and
-    TransformerEngine do the same) but not for gradients."""
-    assert left is not None
-    return torch._scaled_mm(
-        left, right, scale_a=left_scale, scale_b=right_scale, out_dtype=dtype, use_fast_accum=fast
-    )

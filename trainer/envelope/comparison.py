@@ -216,7 +216,6 @@ def _spec(
         trial_id=backend,
         config=settings.config,
         backend=backend,
-        compile=settings.compile and backend == "torch",
         limits=settings.limits,
     )
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import linear_regression
 from typing import Literal, NamedTuple, Self, TypeVar
 
 from pydantic import NonNegativeInt, ValidationError, model_validator
@@ -14,6 +15,7 @@ from autoresearch.errors import EnvelopeError
 from autoresearch.files import writing
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from trainer.spec import Config, FailureStatus, make_config
+from trainer.spec.schedule import uncompiled
 from trainer.telemetry import DeviceUse
 
 _Line = TypeVar("_Line", bound=Frozen)
@@ -40,8 +42,8 @@ class TimedSettings(Frozen):
     """Steps at the start that are not counted."""
     seed: NonNegativeInt = 0
     threads: PositiveInt | None = None
-    compile: bool = False
-    """Train the torch backend's blocks compiled."""
+
+    _without_compile = model_validator(mode="before")(uncompiled)
 
     @model_validator(mode="after")
     def _check_steps_left(self) -> Self:
@@ -251,6 +253,16 @@ class Grid:
             for precision in self.precisions
             for seq_len in self.seq_lens
         ]
+
+    def memory_line(self, precision: str) -> tuple[float, float] | None:
+        """Return the peak memory as a line through the measured points, by least squares: GiB, and
+        GiB per token of a step. None for points of less than two sizes."""
+        points = [p for p in self.points.values() if p.precision == precision and p.peak_mem_gib]
+        if len({point.tokens_per_step for point in points}) < 2:
+            return None
+        tokens, peaks_gib = zip(*((p.tokens_per_step, p.peak_mem_gib) for p in points), strict=True)
+        slope, constant = linear_regression(tokens, peaks_gib)
+        return constant, slope
 
     def gain_pct(self, of: str, over: str, seq_len: int, batch_size: int) -> float | None:
         """Return how many percent more tokens/s; None if either was not measured."""

@@ -158,7 +158,6 @@ def timed_spec(
         "budget": Budget(unit="steps", amount=settings.steps),
         "device": settings.device,
         "threads": settings.threads,
-        "compile": settings.compile,
         "compile_cache": str(directory.absolute() / COMPILED_DIR),
     }
     try:

@@ -30,6 +30,7 @@ _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physi
 """Modules that a process's first compilation, and in part its first optimizer, imports in some
 seconds, which the fork server spends once."""
 _COMPILER_KEYS = "trainer.backends.compilation:compute_keys"
+_MEGATRON = "trainer.machine.megatron_packages:preload"
 _POLL_S = 0.1
 _GRACE_S = 1.0
 """Seconds between asking a trial to end and killing it."""
@@ -269,5 +270,6 @@ def _imports(spec: TrialSpec) -> tuple[str, ...]:
         named = spec.command.preload
         uses_torch = any(name.split(".")[0] == "torch" for name in named)
         return (*named, *(_COMPILER_MODULES if uses_torch else ()))
-    modules = _COMPILER_MODULES if spec.compile else ()
-    return (*modules, _COMPILER_KEYS) if spec.makes_code else ()
+    if not spec.makes_code:
+        return ()
+    return (_COMPILER_KEYS,) if spec.backend == "torch" else (_MEGATRON,)

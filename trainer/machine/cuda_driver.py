@@ -7,6 +7,7 @@ at start-up.
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Mapping
 
@@ -16,6 +17,8 @@ LIBRARY = "libcuda.so.1"
 WITHOUT_CUDA = "is a build without CUDA"
 _INTEGRATED = 18
 """CU_DEVICE_ATTRIBUTE_INTEGRATED of cuda.h."""
+_NOT_INITIALIZED = 3
+"""CUDA_ERROR_NOT_INITIALIZED."""
 _SIZE = 64
 
 
@@ -34,6 +37,15 @@ def is_installed() -> bool:
     except OSError:
         return False
     return True
+
+
+def is_started() -> bool:
+    """Return whether this process has started the driver, without starting it."""
+    try:
+        library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD)
+    except OSError:  # nothing has loaded it
+        return False
+    return bool(library.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != _NOT_INITIALIZED)
 
 
 def start(device: str) -> bool:

@@ -19,7 +19,6 @@ page cache (github.com/ollama/ollama, issue 12283).
 
 import platform
 import shutil
-import sys
 import sysconfig
 from contextlib import suppress
 from importlib.util import find_spec
@@ -94,21 +93,16 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine() or "cpu"
 
 
-def lacking(device_type: str) -> str | None:
-    """Return what compiling for "cuda" or "cpu" lacks here; None if nothing is missing.
+def lacking() -> str | None:
+    """Return what compiling kernels for a GPU lacks here; None if nothing is missing.
 
-    Triton, for GPUs, compiles its launchers with a C compiler against Python's headers. Inductor's
-    code for a CPU is C++. This checks the compiler names that the two use by default, since a
-    trial's environment has no CC or CXX.
+    Triton compiles its launchers with a C compiler against Python's headers. This checks the
+    compiler names that it uses by default, since a trial's environment has no CC.
     """
-    if device_type == "cuda":
-        if find_spec("triton") is None:
-            return "Triton"
-        compilers = ["gcc", "clang"]
-    else:
-        compilers = ["clang++" if sys.platform == "darwin" else "g++"]
-    if not any(shutil.which(name) for name in compilers):
-        return f"a compiler ({' or '.join(compilers)})"
+    if find_spec("triton") is None:
+        return "Triton"
+    if not any(shutil.which(name) for name in ("gcc", "clang")):
+        return "a compiler (gcc or clang)"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "Python's headers (python3-dev)"
     return None

@@ -13,7 +13,10 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.values import Frozen, Positive
 from trainer.machine.gpu import gpu_memory
 from trainer.machine.host import MEMINFO, available_gib, lacking, unified_limit_gib
+from trainer.machine.megatron_packages import installed
 from trainer.memory.parts import (
+    FUSED_LOSS_BYTES,
+    MEGATRON_LOSS_BYTES,
     MemoryParts,
     fused,
     megatron,
@@ -48,11 +51,9 @@ class AnalyticMemory:
     device: str
     limit_gib: float
     """Memory that the device has for a trial."""
-    compile: bool = False
-    """Whether the torch backend's blocks are compiled. On a GPU they then do not use the backend's
-    own kernels, and are assumed to hold what torch's operators hold."""
     kernels: bool = True
-    """Whether Triton can compile the torch backend's kernels for the GPU."""
+    """Whether the backend's kernels run on the GPU: the torch backend's, which Triton compiles, or
+    TransformerEngine's."""
     means: int = 0
     """Means of the weights in fp32 that a trial keeps (:class:`trainer.spec.Averaging`)."""
 
@@ -72,9 +73,10 @@ class AnalyticMemory:
     def parts(self, config: Config) -> MemoryParts:
         """Return the terms of the prediction."""
         on_cpu = self.device == "cpu"
-        is_fused = not on_cpu and self.backend == "torch" and self.kernels and not self.compile
+        is_fused = not on_cpu and self.backend == "torch" and self.kernels
         if self.backend == "megatron":
-            parts = megatron(config, self.vocab_size)
+            loss_bytes = FUSED_LOSS_BYTES if self.kernels else MEGATRON_LOSS_BYTES
+            parts = megatron(config, self.vocab_size, loss_bytes=loss_bytes)
         elif is_fused and not config.code:
             parts = fused(config, self.vocab_size)
         else:
@@ -170,9 +172,10 @@ class MemoryChoice:
                 f" {free_gib:.1f} GiB free for a trial; see with nvidia-smi and `free -g` who holds"
                 " the rest (a NIM's share is NIM_GPU_MEM_FRACTION), or choose a smaller menu"
             )
-        return replace(
-            self, description=f"{self.description}; the defaults need {need_gib:.1f} GiB"
-        )
+        parts = self.model.parts(config)
+        need = f"{need_gib:.1f} GiB: {parts.fixed_bytes / GIB:.1f}, and"
+        need += f" {parts.per_token_bytes / (1 << 20):.2f} MiB a token"
+        return replace(self, description=f"{self.description}; the defaults need {need}")
 
 
 def choose_memory(
@@ -180,7 +183,6 @@ def choose_memory(
     vocab_size: int,
     backend: str,
     device: str,
-    compile: bool = False,
     average: bool = False,
     trial_limit_gib: float | None = None,
     reserve_gib: float = DEFAULT_RESERVE_GIB,
@@ -200,13 +202,15 @@ def choose_memory(
     )
     if average:
         description += ", and a mean of the weights besides"
+    has_kernels = lacking() is None
+    if backend == "megatron":
+        has_kernels = installed("transformer-engine") is not None
     model = AnalyticMemory(
         vocab_size=vocab_size,
         backend=backend,
         device=device,
         limit_gib=limit.gib,
-        compile=compile,
-        kernels=device == "cpu" or lacking("cuda") is None,
+        kernels=has_kernels,
         means=1 if average else 0,
     )
     return MemoryChoice(model, description)

@@ -10,8 +10,8 @@ and V' the same padded to 64, H heads, G heads of keys and values, T seq_len, s 
 number in the blocks (4 in fp32, else 2), a 2 where the activation gates and else 1.
 
 **The torch backend on a GPU** (:mod:`trainer.backends.fused`). Held always are 12 P, the fp32
-weights and AdamW's two moments, and the copies that products read: of the blocks' matrices 2 W, one
-in bf16 or two in fp8; of the head s V' D. A block keeps for each token
+weights and AdamW's two moments, and the bf16 copies that products read: of the blocks' matrices
+2 W, of the head s V' D. A block keeps for each token
 
     the stream at both norms 2 s D · queries and attention's output 2 s D · keys, values
     2 s D G / H · the activation's input a s F · a number a head 4 H
@@ -21,7 +21,7 @@ in bf16 or two in fp8; of the head s V' D. A block keeps for each token
 and the moments, besides what is held always, are
 
     the loss        4 V' D + s C V' + N (L block + 3 s D + 16)
-    the last block  4 V' D + N (L block + s D + (2 + a) s F + 16)          (fp8: N F more)
+    the last block  4 V' D + N (L block + s D + (2 + a) s F + 16)
     the first block 4 (P - W / L) + N (block + 2 s D + (2 + a) s F)
     the embedding   4 P + 4 N D            (8 V D more where it is the head too: two
                                            gradients, and their sum)
@@ -41,12 +41,14 @@ bf16 attention of short sequences holds its weights: 2 H T. The logits alive at 
 with all their copies (:data:`LOSS_BYTES`, :data:`CHUNK_BYTES`).
 
 **Megatron-Core with TransformerEngine**: the same block and the number a head, all N tokens'
-logits, the last norm's input and output 4 D; in fp8 a byte less for the inputs of three products
-and one more for the fourth's, which attention keeps in bf16: D + F less. A parameter takes 18
-bytes, in fp32 16: weight, gradient, moments, and a main weight beside one in bf16.
+logits, the last norm's input and output 4 D, and workspaces of 0.1 GiB; in fp8 a byte less for the
+inputs of three products and one more for the fourth's, which attention keeps in bf16: D + F less. A
+parameter takes 18 bytes, in fp32 16: weight, gradient, moments, and a main weight beside one in
+bf16. The published run on a GB10 is told by the same terms: it had bf16 weights and moments alone
+(6), dropout's masks (2 D a block), and 14 bytes a logit.
 
-Not counted: workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding, and on a GPU the CUDA
-context, which is not an allocation but takes from the same memory.
+Not counted: the torch backend's workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding,
+and on a GPU the CUDA context, which is not an allocation but takes from the same memory.
 """
 
 from dataclasses import dataclass
@@ -84,8 +86,13 @@ and the gradient it passes on, in fp32."""
 CHUNK_BYTES = 14
 """Bytes per logit of a chunk in the backward pass: bf16 logits, their fp32 copy, its log-softmax
 and its gradient."""
+FUSED_LOSS_BYTES = 6
+"""Bytes per logit with TransformerEngine's cross entropy, read in its source and not yet measured:
+bf16 logits, or their gradient, beside a gradient in fp32."""
 MEGATRON_LOSS_BYTES = 14
-"""Bytes per logit in Megatron-Core: bf16 logits, fp32 logits, their softmax, its gradient."""
+"""Bytes per logit in Megatron-Core alone: bf16 logits, fp32 logits, their softmax, its gradient."""
+WORKSPACE_BYTES = 0.1 * (1 << 30)
+"""Workspaces of cuBLAS and TransformerEngine, as all peaks measured on an H200 and a GB10 show."""
 PADDING = 64
 """The torch backend's head has a multiple of this many columns on a GPU."""
 CPU_SHORT_SEQUENCE = 512
@@ -124,8 +131,6 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
     chunk = chunk_tokens(config.tokens_per_step, vocab_size)
     table = 4 * vocab_size * width
     last_block = layers * block + size * width + feed_forward + 16
-    if config.precision == "fp8":
-        last_block += config.d_ff
     update = held + 4 * params
     moments = (
         (held + head + size * chunk * padded, layers * block + 3 * size * width + 16),
@@ -160,16 +165,32 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
     return MemoryParts(held, per_token, 16 * params)
 
 
-def megatron(config: Config, vocab_size: int) -> MemoryParts:
-    """Return the parts for Megatron-Core with TransformerEngine's layers."""
-    # Weights, gradients, moments, and main weights beside those in bf16.
-    update = (16 if config.precision == "fp32" else 18) * parameter_count(config, vocab_size)
+def megatron(
+    config: Config,
+    vocab_size: int,
+    *,
+    loss_bytes: int = FUSED_LOSS_BYTES,
+    parameter_bytes: int | None = None,
+    dropout: bool = False,
+) -> MemoryParts:
+    """Return the parts for Megatron-Core with TransformerEngine's layers.
+
+    :param loss_bytes: bytes per logit at the loss.
+    :param parameter_bytes: bytes per parameter there; None: those of our backend.
+    :param dropout: whether each half of a block keeps a mask.
+    """
+    if parameter_bytes is None:
+        # Weights, gradients, moments, and main weights beside those in bf16.
+        parameter_bytes = 16 if config.precision == "fp32" else 18
+    update = parameter_bytes * parameter_count(config, vocab_size) + WORKSPACE_BYTES
     held = update
     block = _block_bytes(config) + 4 * config.n_head
     if config.precision == "fp8":
         held += 2 * config.n_layer * block_weights(config)
         block -= config.d_model + config.d_ff
-    per_token = config.n_layer * block + MEGATRON_LOSS_BYTES * vocab_size + 4 * config.d_model
+    if dropout:
+        block += 2 * config.d_model
+    per_token = config.n_layer * block + loss_bytes * vocab_size + 4 * config.d_model
     return MemoryParts(held, per_token, update)
 
 

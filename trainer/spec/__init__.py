@@ -50,6 +50,7 @@ from trainer.spec.trial import (
     PruneRule,
     TrialSpec,
     makes_code,
+    refuse_fp8,
 )
 
 __all__ = [
@@ -104,4 +105,5 @@ __all__ = [
     "make_config",
     "makes_code",
     "parse_result",
+    "refuse_fp8",
 ]

@@ -18,6 +18,21 @@ from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 
 
+def uncompiled(said: Any) -> Any:
+    """Return the fields of a record without ``compile = false``, which earlier versions wrote.
+
+    :raises ValueError: if it is true, since such scores differ in the last digits.
+    """
+    if not isinstance(said, dict) or "compile" not in said:
+        return said
+    if said["compile"] is not False:
+        raise ValueError(
+            f"compile is {said['compile']!r}, and this version trains without torch.compile, which"
+            " was no faster; begin another campaign"
+        )
+    return {name: value for name, value in said.items() if name != "compile"}
+
+
 class Averaging(Frozen):
     """Mean of the weights after several steps, in place of those after the last.
 
@@ -130,6 +145,8 @@ def _averaging(value: Any) -> Any:
 
 class RunSchedule(Frozen):
     """The length of a run, its learning-rate schedule, and the weights that are scored."""
+
+    _without_compile = model_validator(mode="before")(uncompiled)
 
     budget: Annotated[Budget, BeforeValidator(_budget)] = Field(
         Budget(),

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AliasChoices, Field, model_validator
 
+from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec.base_config import CommandConfig
 from trainer.spec.command import Command
@@ -54,8 +55,7 @@ class Limits(Frozen):
 class Fp8Recipe(Frozen):
     """TransformerEngine's delayed scaling: how fp8 tensors get their scales.
 
-    Micikevicius et al. 2022, "FP8 Formats for Deep Learning". The torch backend ignores it: there
-    each tensor is scaled by its present content.
+    Micikevicius et al. 2022, "FP8 Formats for Deep Learning". The torch backend has no fp8.
     """
 
     format: Literal["hybrid", "e4m3"] = "hybrid"
@@ -72,10 +72,19 @@ BackendName: TypeAlias = Literal["torch", "megatron"]
 """``megatron`` trains bf16 weights with fp32 main weights, as Megatron is used."""
 
 
-def makes_code(backend: BackendName, device: str, *, compile: bool) -> bool:
-    """Return whether such trials compile code: those with ``compile``, and on CUDA every trial of
-    the torch backend, whose kernels Triton compiles at their first call."""
-    return compile or (backend == "torch" and device.startswith("cuda"))
+def refuse_fp8(precision: str, backend: str) -> None:
+    """:raises SpecError: for fp8 without the backend that has it."""
+    if precision == "fp8" and backend != "megatron":
+        raise SpecError(
+            f"precision fp8 needs TransformerEngine, which backend {backend} does not use; choose"
+            " --backend megatron on a GPU, or precision bf16"
+        )
+
+
+def makes_code(device: str) -> bool:
+    """Return whether such trials compile code at its first call: on CUDA all do, the torch
+    backend's kernels by Triton, and Megatron-Core's fusions by torch.compile and Triton."""
+    return device.startswith("cuda")
 
 
 class TrialSpec(RunSchedule):
@@ -90,10 +99,6 @@ class TrialSpec(RunSchedule):
     corpus_sha256: str = ""
     """The trainer refuses a corpus with another hash."""
     backend: BackendName = "torch"
-    compile: Annotated[bool, Field(strict=True)] = False
-    """Train the torch backend's blocks through torch.compile, and its loss unless one of our
-    kernels computes it. Sums differ in the last digits, so all trials of a campaign use the same
-    setting. Compiling is set-up, and not in ``train_s``."""
     cudnn_attention: Annotated[bool, Field(strict=True, exclude_if=lambda wanted: not wanted)] = (
         False
     )
@@ -161,9 +166,7 @@ class TrialSpec(RunSchedule):
     @property
     def makes_code(self) -> bool:
         """See :func:`makes_code`."""
-        if self.command is not None:
-            return False
-        return makes_code(self.backend, self.device, compile=self.compile)
+        return self.command is None and makes_code(self.device)
 
     @property
     def code_cache(self) -> str | None:
@@ -209,7 +212,6 @@ class TrialSpec(RunSchedule):
 
     @model_validator(mode="after")
     def _check_backend_options(self) -> Self:
-        for name in ("compile", "cudnn_attention"):
-            if getattr(self, name) and self.backend != "torch":
-                raise ValueError(f"{name} is for the torch backend, not {self.backend}")
+        if self.cudnn_attention and self.backend != "torch":
+            raise ValueError(f"cudnn_attention is for the torch backend, not {self.backend}")
         return self

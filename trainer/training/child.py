@@ -113,11 +113,9 @@ def _classified(
             message = f"out of memory on {spec.device}: {first_line(error)}"
             failure = TrialFailed(status="oom", message=message)
         elif is_compiler_failure(error):
-            what = "the blocks" if spec.compile else "the kernels of the torch backend"
-            how = " or go without compile" if spec.compile else " and what `doctor` says"
             raise MachineryError(
-                f"{what} could not be compiled on this machine ({first_line(error)});"
-                f" see trainer.log,{how}"
+                f"the kernels of the {spec.backend} backend could not be compiled on this machine"
+                f" ({first_line(error)}); see trainer.log and what `doctor` says"
             ) from error
         elif not spec.gpt.code and not (curve.is_file() and curve.stat().st_size > 0):
             raise no_evidence(error) from error
@@ -223,7 +221,7 @@ def score_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
     began = time.perf_counter()
     _load(run.model, scratch / "weights")
     if spec.gpt.code:
-        _check_causality(run, scratch / "weights")
+        _check_causality(run)
     scored = run.scored(report.steps)
     bpbs = []
     for place in range(len(spec.checkpoints)):
@@ -232,21 +230,13 @@ def score_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
     return run.result(report, scored, tuple(bpbs), time.perf_counter() - began)
 
 
-def _check_causality(run: Run, weights: Path) -> None:
-    """Check the trained weights on a few windows, spread over the held-out text.
-
-    Products in fp8 are scaled by the largest number of a whole tensor: every logit moves a little
-    with a later token. So such a config is checked in bf16.
-    """
-    config, model, text = run.spec.gpt, run.model, run.corpus.heldout
-    if config.precision == "fp8":
-        config = config.model_copy(update={"precision": "bf16"})
-        model = run.build(config)
-        _load(model, weights)
+def _check_causality(run: Run) -> None:
+    """Check the trained weights on a few windows, spread over the held-out text."""
+    config, text = run.spec.gpt, run.corpus.heldout
     length = min(config.seq_len, _MOST_CHECKED_TOKENS)
     starts = np.linspace(0, len(text) - length, _CHECKED_WINDOWS).astype(int)
     windows = np.stack([text[at : at + length] for at in starts]).astype(np.int64)
-    check_causality(model, torch.from_numpy(windows), config)
+    check_causality(run.model, torch.from_numpy(windows), config)
 
 
 def _save(model: nn.Module, directory: Path) -> None:

@@ -1,7 +1,7 @@
 """Check that a config can be trained on a device, before anything is created.
 
 For a GPU a separate process checks it (``python -m trainer.training.readiness CONFIG BACKEND
-DEVICE COMPILE``), so that the calling process holds no CUDA context. Importing this module does not
+DEVICE``), so that the calling process holds no CUDA context. Importing this module does not
 import torch.
 """
 
@@ -27,35 +27,33 @@ class Readiness(Frozen):
     """The error of every trial, if it cannot."""
 
 
-def check_trainable(
-    config: Config, backend: BackendName, device: str, *, compile: bool = False
-) -> None:
+def check_trainable(config: Config, backend: BackendName, device: str) -> None:
     """Raise the error that every trial of the config would raise.
 
-    :raises MachineryError: if the device or a compiler is missing.
+    :raises MachineryError: if the device is missing.
     :raises SpecError: if the backend cannot train such a config on the device.
     """
     if device.startswith("cuda"):
-        check_elsewhere(config, backend, device, compile=compile)
+        check_elsewhere(config, backend, device)
     else:
-        check_here(config, backend, device, compile=compile)
+        check_here(config, backend, device)
 
 
-def check_here(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
+def check_here(config: Config, backend: BackendName, device: str) -> None:
     """Do :func:`check_trainable` in this process."""
     from trainer.backends import choose_backend  # noqa: PLC0415 (torch)
     from trainer.machine.device import find_device  # noqa: PLC0415 (torch)
 
-    choose_backend(backend, compile=compile).check(config, find_device(device))
+    choose_backend(backend).check(config, find_device(device))
 
 
-def check_elsewhere(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
+def check_elsewhere(config: Config, backend: BackendName, device: str) -> None:
     """Do :func:`check_trainable` in a separate process.
 
     :raises MachineryError: see there; also if there is no answer.
     :raises SpecError: see there.
     """
-    question = (config.model_dump_json(), backend, device, "compile" if compile else "eager")
+    question = (config.model_dump_json(), backend, device)
     try:
         answer = ask(Readiness, "trainer.training.readiness", *question, patience_s=PATIENCE_S)
     except NoAnswer as why:
@@ -68,13 +66,13 @@ def check_elsewhere(config: Config, backend: BackendName, device: str, *, compil
 
 def main(arguments: Sequence[str]) -> int:
     """Print whether the config can be trained, as JSON."""
-    config, backend, device, compile = arguments
+    config, backend, device = arguments
 
     def readiness() -> Readiness:
         name = cast(BackendName, backend)
         try:
             wanted = Config.model_validate_json(config)
-            check_here(wanted, name, device, compile=compile == "compile")
+            check_here(wanted, name, device)
         except AutoresearchError as error:
             return Readiness(refusal=TrialError.of(error))
         return Readiness()

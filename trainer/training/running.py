@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
 from autoresearch.layout import CURVE_FILE
 from trainer.backends import Backend, choose_backend
-from trainer.backends.compilation import compile_training, load_kernels
+from trainer.backends.compilation import load_kernels
 from trainer.corpus import open_corpus
 from trainer.corpus.store import HELDOUT, file_sha256
 from trainer.corpus.tokenization import token_dtype
@@ -211,7 +211,7 @@ def prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
             mallopt(mmap_threshold, 32 << 20)  # the largest value that every glibc accepts
             mallopt(trim_threshold, 1 << 30)
         device = find_device(spec.device)
-        backend = choose_backend(spec.backend, compile=spec.compile)
+        backend = choose_backend(spec.backend)
         backend.check(spec.gpt, device)
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
@@ -234,9 +234,7 @@ def make_code(spec: TrialSpec, model: nn.Module, batch: tuple[Tensor, Tensor]) -
     :raises MachineryError: if kernels, which are the same for every config, cannot be compiled or
         do not run, unless memory ran out.
     """
-    if spec.compile:
-        compile_training(model, batch)
-    elif spec.makes_code:
+    if spec.makes_code:
         try:
             load_kernels(model, batch)
         except Exception as error:
@@ -245,7 +243,7 @@ def make_code(spec: TrialSpec, model: nn.Module, batch: tuple[Tensor, Tensor]) -
                 raise
             traceback.print_exc()
             raise MachineryError(
-                "the kernels of the torch backend do not work on this machine"
+                f"the kernels of the {spec.backend} backend do not work on this machine"
                 f" ({type(error).__name__}: {first_line(error)}); see trainer.log and what"
                 " `autoresearch doctor` says"
             ) from error

@@ -35,17 +35,13 @@ class EvaluationProtocol(RunSchedule):
     )
     """Device of the trials. A campaign's settings never say ``auto``, which
     :mod:`agent.workbench.lane_opening` replaces."""
-    compile: Annotated[bool, AsOption(built_in=True)] = Field(
-        False, strict=True, description="Compile the model with torch.compile."
-    )
-    """Compilation changes the last digits of sums, so a campaign uses it always or never."""
     cudnn_attention: Annotated[bool, AsOption(by_set=True, built_in=True)] = Field(
         False,
         strict=True,
         exclude_if=not_,
         description="Let torch use cuDNN's attention on a GPU.",
     )
-    """This changes the last digits too."""
+    """This changes the last digits of sums, so a campaign uses it always or never."""
     reserve_holdout: Annotated[bool, AsOption(by_set=True, built_in=True)] = Field(
         False,
         strict=True,

@@ -59,7 +59,7 @@ maximize. Fields named ``…_bpb`` hold bits per byte.
 _Z_DROP_BEFORE_4 = 1.0
 
 
-_GONE = ("mixed_devices", "device_kinds")
+_GONE = ("mixed_devices", "device_kinds", "compile")
 """Settings in the first row of earlier versions that nothing reads any more."""
 _RENAMED = {"first_drop": "early_stopping_threshold", "hold_back": "reserve_holdout"}
 """Settings in the first row under their former names."""

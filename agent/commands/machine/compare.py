@@ -18,7 +18,6 @@ from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
 from agent.workbench.places import measurements_of
 from autoresearch.files import replace_file, writing
 from autoresearch.layout import TELEMETRY_FILE
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, PositiveInt
 from trainer.corpus.prepare import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
@@ -52,9 +51,6 @@ class Asked(Frozen):
     steps: PositiveInt = Field(100, description="Steps of each.")
     batch: PositiveInt | None = Field(None, description="Sequences per step. Default: the menu's.")
     precision: str | None = Field(None, description="fp32, bf16 or fp8. Default: the menu's.")
-    compile: Annotated[bool, AsOption("--compile")] = Field(
-        False, description="Compile the torch backend's blocks."
-    )
     device: str = Field(AUTO, description="cpu, cuda or cuda:N; auto: CUDA if it works.")
 
 
@@ -119,7 +115,7 @@ def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
         "threads": defaults.threads,
         "limits": limits,
     }
-    return fill(CompareSettings, asked.model_dump(include={"steps", "device", "compile"}) | chosen)
+    return fill(CompareSettings, asked.model_dump(include={"steps", "device"}) | chosen)
 
 
 def _measured(
@@ -165,7 +161,7 @@ def _lines(found: Comparison, path: Path) -> Iterator[RenderableType]:
     devices = dict.fromkeys(one.device_name for one in found.contenders if one.device_name)
     yield (
         f"batch {config.batch_size} × {config.seq_len}, {config.precision}"
-        f"{', torch compiled' if settings.compile else ''}, {settings.steps} steps,"
+        f", {settings.steps} steps,"
         f" the first {settings.warmup} not counted; {found.corpus}, seed {settings.seed}; "
         f"{', '.join(devices) or settings.device}"
     )

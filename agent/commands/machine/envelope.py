@@ -23,7 +23,6 @@ from agent.workbench.places import measurements_of
 from autoresearch import screen
 from autoresearch.files import writing
 from autoresearch.layout import TELEMETRY_FILE
-from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from trainer.corpus.prepare import vocabulary_of
 from trainer.envelope.points import PRECISIONS, Cell, EnvelopePoint, EnvelopeSettings, Grid
@@ -53,9 +52,6 @@ class Asked(Frozen):
     warmup: NonNegativeInt = Field(5, description="First steps that are not counted.")
     device: str = Field(AUTO, description="cpu, cuda or cuda:N; auto: CUDA if it works.")
     backend: str = Field("torch", description="Library that builds the model: torch or megatron.")
-    compile: Annotated[bool, AsOption("--compile")] = Field(
-        False, description="Compile torch's blocks, as campaigns with --compile do."
-    )
     out: Path | None = Field(
         None, description="Folder to write and resume in. Default: runs/envelope-MENU."
     )
@@ -101,6 +97,11 @@ def envelope(
         "points": [point.model_dump(mode="json") for point in found.points.values()],
         "gains": gains,
         "largest_batches": largest,
+        "memory": [
+            {"precision": precision, "constant_gib": line[0], "gib_per_token": line[1]}
+            for precision in found.precisions
+            if (line := found.memory_line(precision)) is not None
+        ],
     }
     answer(fields, _lines(found, limit), as_json=as_json, console=console)
 
@@ -120,7 +121,7 @@ def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
             "threads": defaults.threads,
             "wall_s": defaults.wall_s or DEFAULT_WALL_S,
             "memory_gib": defaults.memory_gib,
-            **asked.model_dump(include={"backend", "device", "steps", "warmup", "compile"}),
+            **asked.model_dump(include={"backend", "device", "steps", "warmup"}),
         },
     )
 
@@ -157,7 +158,6 @@ def _measured(
         backend=settings.backend,
         device=settings.device,
         limit_gib=limit.gib,
-        compile=settings.compile,
     )
     screen.outlive()
     telemetry = device_telemetry(settings.device)
@@ -225,6 +225,10 @@ def _lines(grid: Grid, limit: DeviceLimit) -> Iterator[RenderableType]:
     yield f"\nlargest batch measured within {limit.gib:.1f} GiB ({limit.source})"
     for precision, seq_len, batch in grid.largest_batches():
         yield f"{precision:<5} seq {seq_len}: {'none' if batch is None else batch}"
+    for precision in grid.precisions:
+        line = grid.memory_line(precision)
+        if line is not None:
+            yield f"{precision:<5} {line[0]:.1f} GiB and {1024 * line[1]:.2f} MiB a token"
 
 
 def _mean_and_peak(quantity: MeanAndPeak | None) -> str:

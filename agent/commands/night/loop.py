@@ -107,7 +107,7 @@ PANELS = {
     "Options": ("iters", "hours", "campaign", "menu", "corpus"),
     "How long": ("trials", "confirm"),
     "What is searched": ("prior", "seed"),
-    "Evaluation": ("tokenizer", "budget", "backend", "compile"),
+    "Evaluation": ("tokenizer", "budget", "backend"),
     "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens"),),
     "Judge and other settings": ("baseline_seeds", "further"),
     "Machine": (

@@ -73,8 +73,8 @@ def test_spark_354m_has_the_published_knobs_and_is_the_published_model() -> None
         "beta2": 0.95,
         "batch_size": 16,
         "seq_len": 1024,
-        "precision": "bf16",
     }
+    assert baseline.precision == "bf16"
     blocks = baseline.n_layer * (4 * baseline.d_model**2 + 2 * baseline.d_model * baseline.d_ff)
     embeddings = (50_257 + baseline.seq_len) * baseline.d_model
     norms = (2 * baseline.n_layer + 1) * baseline.d_model

@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from agent.settings.environment import Environment
+from agent.workbench import machine_checks
 from agent.workbench.cluster_checks import demands, examine_cluster, examine_node
 from agent.workbench.machine_checks import (
     Check,
@@ -16,7 +18,9 @@ from agent.workbench.machine_checks import (
     megatron,
     shared_memory,
 )
+from autoresearch.errors import MachineryError
 from tests.support.commands import script
+from tests.support.megatron_on_cpu import needs_megatron
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.own_menus import OWN_MENU
 from tests.support.ports import free_port
@@ -24,10 +28,47 @@ from tests.support.programs import finished
 from tests.support.stub_cuda import HAS_CUDA, build_stub, make_machine
 from trainer.executors.ray.facts import Node, find_facts
 from trainer.executors.ray.messages import Machine
+from trainer.training.cuda_probe import probe_megatron
 
 
-def test_a_missing_megatron_is_no_fault() -> None:
-    assert (megatron(None, None).state, megatron("0.16.1", None).state) == ("note", "good")
+def test_a_missing_megatron_is_no_fault_and_a_pair_that_fails_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(device: str) -> str:
+        raise MachineryError("unexpected keyword argument")
+
+    def versions(*known: str) -> None:
+        monkeypatch.setattr(
+            machine_checks, "installed", lambda name: "1" if name in known else None
+        )
+
+    versions()
+    assert megatron(fails, "cpu").state == "note"
+    versions("megatron-core", "transformer-engine")
+    assert megatron(str, "cpu").state == "good"
+    broken = megatron(fails, "cpu")
+    assert broken.state == "note"
+    assert "unexpected keyword argument" in broken.found
+
+
+@pytest.mark.slow
+@needs_megatron
+@pytest.mark.parametrize(("engine", "works"), [(None, True), ("raise TypeError('no')", False)])
+def test_megatron_is_imported_in_a_trials_process(
+    engine: str | None, works: bool, tmp_path: Path
+) -> None:
+    """A module in place of ``megatron.core`` fails as a broken pair does."""
+    environ = dict(os.environ)
+    if engine is not None:
+        (tmp_path / "megatron").mkdir()
+        (tmp_path / "megatron" / "core.py").write_text(engine)
+        (tmp_path / "megatron" / "__init__.py").write_text("")
+        environ["PYTHONPATH"] = f"{tmp_path}:{environ.get('PYTHONPATH', '')}"
+    if works:
+        assert probe_megatron("cpu", environ=environ)
+        return
+    with pytest.raises(MachineryError):
+        probe_megatron("cpu", environ=environ)
 
 
 def test_compiling_is_asked_about_where_there_is_a_gpu(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.menu.files import load_menu
+from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign import Campaign
 from agent.search.first_row import new_settings
 from agent.search.stopping import Goal, StopRequest
@@ -66,8 +66,10 @@ def test_each_number_format_of_the_menu_is_tried(status: Any, tmp_path: Path) ->
             return TrialFailed(status=status, message="no such product")
         return trial_ok(spec)
 
-    menu = load_menu("spark-354m")
-    settings = new_settings(menu, menu.name, {"device": "cuda"})
+    text = load_menu("spark-354m").toml
+    knob = '[knobs.precision]\ntype = "choice"\nchoices = ["bf16", "fp8"]\ndefault = "bf16"\n'
+    menu = parse_menu(text.replace('precision = "bf16"\n', "") + knob, "both.toml")
+    settings = new_settings(menu, menu.name, {"device": "cuda", "backend": "megatron"})
     executor = Recording(comes)
     with Campaign(
         tmp_path / "campaign", settings, menu, no_corpus(tmp_path), sandbox="simulated"

@@ -12,8 +12,10 @@ import torch
 
 from autoresearch.errors import SpecError
 from tests.support import gpts, hostile
+from tests.support.commands import command, command_spec
 from tests.support.places import ROOT
-from tests.support.trials import trial_spec
+from tests.support.stub_cuda import build_stub, make_machine
+from tests.support.trials import on_gpu, trial_spec
 from trainer.backends import choose_backend
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
@@ -22,7 +24,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.supervisor import _imports
 from trainer.memory.estimate import parameter_count
-from trainer.spec import Budget, Config, makes_code
+from trainer.spec import Budget, Config
 from trainer.training.schedule import Schedule
 
 CPU = torch.device("cpu")
@@ -135,7 +137,7 @@ def test_init_draws_the_blocks_matrices_by_seed() -> None:
     assert first.std().item() == pytest.approx(0.06, rel=0.2)
 
 
-def test_kernels_and_compilation_step_aside_for_the_forward_pass_alone() -> None:
+def test_kernels_step_aside_for_the_forward_pass_alone() -> None:
     def has_kernels(**code: str) -> bool:
         return TorchGPT(recipe(**code), VOCAB, CPU, kernels=True).has_kernels
 
@@ -164,8 +166,7 @@ def spy(event, arguments):
 sys.addaudithook(spy)
 
 import torch
-if "compile" in sys.argv:
-    import torch._dynamo, torch._inductor.compile_fx
+import torch._dynamo, torch._inductor.compile_fx
 from trainer.backends.compilation import compute_keys
 compute_keys()
 compute_keys()
@@ -176,9 +177,8 @@ if os.fork() == 0:
     hashlib.sha256 = refuse
     from triton.runtime.cache import triton_key
     triton_key()
-    if "compile" in sys.argv:
-        from torch._inductor.codecache import torch_key
-        torch_key()
+    from torch._inductor.codecache import torch_key
+    torch_key()
     import triton
     assert triton.runtime.driver._active is None, "Triton looked for its device"
     assert not torch.cuda.is_initialized()
@@ -193,7 +193,7 @@ assert os.wait()[1] == 0
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
 def test_a_forked_trial_finds_the_keys_and_no_device_was_asked() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SERVER, "compile"],
+        [sys.executable, "-W", "ignore", "-c", SERVER],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
@@ -203,15 +203,13 @@ def test_a_forked_trial_finds_the_keys_and_no_device_was_asked() -> None:
 
 def test_only_trials_that_compile_something_have_anything_done_ahead_and_a_cache() -> None:
     assert _imports(trial_spec()) == ()
-    assert _imports(trial_spec(device="cuda", backend="megatron")) == ()
+    megatron = "trainer.machine.megatron_packages:preload"
+    assert _imports(trial_spec(device="cuda", backend="megatron")) == (megatron,)
     keys = "trainer.backends.compilation:compute_keys"
     assert _imports(trial_spec(device="cuda:1")) == (keys,)
-    assert _imports(trial_spec(compile=True))[-1] == keys
-    assert "torch._dynamo" in _imports(trial_spec(compile=True))
+    assert "torch._dynamo" in _imports(command_spec(command=command(preload=("torch",))))
     assert trial_spec(compile_cache="/x").code_cache is None
-    assert trial_spec(compile_cache="/x", compile=True).code_cache == "/x"
     assert trial_spec(compile_cache="/x", device="cuda").code_cache == "/x"
-    assert not makes_code("megatron", "cuda", compile=False)
 
 
 @pytest.mark.slow
@@ -220,11 +218,16 @@ def test_only_trials_that_compile_something_have_anything_done_ahead_and_a_cache
 def test_a_kernel_that_refuses_renames_keeps_compiled_code(tmp_path: Path) -> None:
     """ABI 1 enforces a ruleset without the right to move files between directories."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.keep_code)
-    spec = trial_spec(
-        compile=True, backend="torch", compile_cache=str(tmp_path / "cache"), wall_s=120
-    )
-    layers = Layers(1, seccomp=False)
-    with LocalExecutor(layers=layers, entry="tests.support.hostile_trainer:run") as executor:
+    for name in ("library", "machine"):
+        (tmp_path / name).mkdir()
+    machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
+    spec = on_gpu(compile_cache=str(tmp_path / "cache"), wall_s=120)
+    with LocalExecutor(
+        layers=Layers(1, seccomp=False),
+        entry=hostile.ENTRY,
+        environ=machine.environ(),
+        root=machine.root,
+    ) as executor:
         executor.run(spec, trial_dir)
     loot = hostile.loot(trial_dir)
     assert loot["kept"] == ["kernel", "kernel"]

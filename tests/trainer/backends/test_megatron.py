@@ -22,10 +22,14 @@ from tests.support.gpts import CPU, VOCAB, batch, stirred
 from tests.support.gpts import build as build_ours
 from tests.support.gpts import recipe as small
 from tests.support.megatron_on_cpu import QUIET, Measured, build, measure, needs_megatron, one_rank
+from tests.support.places import ROOT
+from tests.support.programs import finished
 from tests.support.recipes import PARTS
+from tests.support.stub_cuda import build_stub, make_machine
 from tests.support.trials import trial_spec
 from trainer.backends import Backend
-from trainer.backends.megatron import MegatronBackend
+from trainer.backends.compilation import load_kernels
+from trainer.backends.megatron import MegatronBackend, imported
 from trainer.backends.optimizer import AdamW, Rates, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.executors.local import LocalExecutor
@@ -326,3 +330,80 @@ def test_what_it_cannot_train_is_refused(changes: dict[str, Any], device: str) -
 def test_fp8_is_never_quietly_something_else() -> None:
     with pytest.raises(SpecError):
         build(small(precision="fp8"))
+
+
+# --- with TransformerEngine -----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("changes", [{}, {"activation": "swiglu"}, {"precision": "fp8"}], ids=str)
+def test_its_fusions_are_options_of_megatron_core_and_on(changes: dict[str, Any]) -> None:
+    """Whatever this version's own config class would refuse is refused here."""
+    imported()
+    from trainer.backends.megatron_recipe import transformer_config
+
+    recipe = small(**{"precision": "bf16", **changes})
+    options = transformer_config(recipe, CPU, engine=True)
+    assert options.masked_softmax_fusion
+    assert options.bias_dropout_fusion
+    assert (options.cross_entropy_loss_fusion, options.cross_entropy_fusion_impl) == (True, "te")
+    assert options.bias_activation_fusion == (recipe.activation == "swiglu")
+    if recipe.precision == "fp8":  # the published recipe
+        assert (options.fp8, options.fp8_recipe) == ("hybrid", "delayed")
+        assert (options.fp8_amax_history_len, options.fp8_amax_compute_algo) == (16, "max")
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_its_layers_add_gradients_to_the_buffers_themselves() -> None:
+    imported()
+    from trainer.backends.megatron_recipe import fuse_gradients
+
+    product = FusedNormLinear()
+    product.fuse_wgrad_accumulation = False
+    fuse_gradients(nn.Sequential(product, nn.Linear(2, 2)))
+    assert product.fuse_wgrad_accumulation
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_warm_up_leaves_no_gradient_behind() -> None:
+    model = build(small(precision="bf16"))
+    before = [p.main_param.clone() for p in model.parameters() if hasattr(p, "main_param")]
+    load_kernels(model, batch())
+    assert all(not p.main_grad.any() for p in model.parameters())
+    after = [p.main_param for p in model.parameters() if hasattr(p, "main_param")]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+# --- before the fork ------------------------------------------------------------------------------
+
+ENGINE = {
+    "starts no CUDA": "",
+    "starts CUDA": 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)',
+    "fails": 'raise TypeError("unexpected keyword argument")',
+}
+
+
+@needs_megatron
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINE)
+def test_its_imports_come_before_the_fork_if_they_leave_cuda_alone(
+    engine: str, tmp_path: Path
+) -> None:
+    """``autoresearch_engine`` stands in for TransformerEngine."""
+    (tmp_path / "library").mkdir()
+    (tmp_path / "autoresearch_engine.py").write_text(ENGINE[engine])
+    machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
+    program = (
+        "import sys\n"
+        "from trainer.machine import cuda_driver, megatron_packages as packages\n"
+        "packages.installed = lambda name: '1.0'\n"
+        "packages._MODULES = ('autoresearch_engine', 'json.tool')\n"
+        "try: packages.preload()\n"
+        "except TypeError: pass\n"
+        "print('json.tool' in sys.modules, cuda_driver.is_started())\n"
+    )
+    done = finished(
+        sys.executable, "-c", program, cwd=ROOT,
+        env={**machine.environ(), "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+    )  # fmt: skip
+    assert done.stdout.split() == [str(engine == "starts no CUDA"), "False"], done.stderr

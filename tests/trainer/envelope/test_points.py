@@ -75,6 +75,17 @@ def test_failure_is_never_a_number_and_settings_leave_a_step_to_count() -> None:
         settings(warmup=4)
 
 
+def test_the_memory_line_is_that_of_the_published_points() -> None:
+    """The article says 5 GiB and 1.5 KiB a token; least squares say this."""
+    grid = Grid.of(gb10_points())
+    constant_gib, per_token_gib = grid.memory_line("bf16") or (0.0, 0.0)
+    assert constant_gib == pytest.approx(2.12, abs=0.01)
+    assert per_token_gib * 1024 == pytest.approx(1.471, abs=0.001), "MiB"
+    constant_gib, per_token_gib = grid.memory_line("fp8") or (0.0, 0.0)
+    assert (constant_gib, per_token_gib * 1024) == pytest.approx((2.70, 1.354), abs=0.005)
+    assert Grid.of(gb10_points()[:1]).memory_line("bf16") is None
+
+
 def test_the_fp8_gain_is_the_published_one() -> None:
     grid = Grid.of(gb10_points())
     assert grid.precisions == ["bf16", "fp8"]

@@ -163,13 +163,6 @@ def test_a_trial_of_the_sweep_keeps_the_reserve_that_was_asked_for(tmp_path: Pat
     assert [spec.limits.reserve_gib for spec in machine.specs] == [3]
 
 
-def test_compiled_blocks_are_stopped_earlier_than_the_backends_own_kernels() -> None:
-    for compiles in (False, True):
-        asked, memory = unified("torch", limit_gib=15, compile=compiles)
-        config = asked.config(Cell("bf16", 1024, 16))
-        assert (why_beyond(config, memory, ()) is not None) == compiles
-
-
 def test_random_tokens_are_a_corpus_like_any_other(tmp_path: Path) -> None:
     corpus = random_corpus(tmp_path, vocab_size=300, longest_seq_len=32)
     assert is_intact(corpus)

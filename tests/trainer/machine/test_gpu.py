@@ -26,11 +26,11 @@ class Nothing(Frozen):
 
 @pytest.mark.slow
 def test_a_verdict_and_whose_fault_it_is_cross_the_process() -> None:
-    check_elsewhere(config(), "torch", "cpu", compile=False)
+    check_elsewhere(config(), "torch", "cpu")
     with pytest.raises(SpecError):
-        check_elsewhere(config(precision="fp8"), "torch", "cpu", compile=False)
+        check_elsewhere(config(precision="fp8"), "torch", "cpu")
     with pytest.raises(MachineryError):
-        check_elsewhere(config(), "torch", "abacus", compile=False)
+        check_elsewhere(config(), "torch", "abacus")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")

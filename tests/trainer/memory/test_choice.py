@@ -30,7 +30,10 @@ def test_what_the_defaults_need_of_a_gpu_is_reported_and_refused_where_it_is_not
     base = gb10_base()
     need_gib = rail(1).model.predict_gib(base)  # type: ignore[union-attr]
     fits = rail(need_gib + 0.1).for_defaults(base, "spark-354m", "cuda")
-    assert fits.description == f"analytic estimate; the defaults need {need_gib:.1f} GiB"
+    assert fits.model is not None
+    parts = fits.model.parts(base)
+    for number in (need_gib, parts.fixed_bytes / 2**30, parts.per_token_bytes / 2**20):
+        assert f"{number:.1f}" in fits.description
     tight = rail(need_gib - 0.1)
     with pytest.raises(MachineryError) as why:
         tight.for_defaults(base, "spark-354m", "cuda")
@@ -51,11 +54,8 @@ def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(means: int) -> None:
     assert averaging.limit_gib == plain.limit_gib
 
 
-def test_compiling_changes_nothing_on_a_cpu_and_a_trials_own_limit_bounds_it() -> None:
-    plain, compiled, bounded = (
-        choose_memory(vocab_size=300, backend="torch", device="cpu", **how).model
-        for how in ({}, {"compile": True}, {"trial_limit_gib": 0.5})
-    )
-    assert plain and compiled and bounded
-    assert plain.predict_gib(gb10_base()) == compiled.predict_gib(gb10_base())
+def test_a_trials_own_limit_bounds_it() -> None:
+    how = {"vocab_size": 300, "backend": "torch", "device": "cpu"}
+    bounded = choose_memory(**how, trial_limit_gib=0.5).model
+    assert bounded
     assert bounded.limit_gib == 0.5

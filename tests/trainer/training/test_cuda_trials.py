@@ -84,11 +84,13 @@ def test_first_losses_are_equal(executor: LocalExecutor, corpus: Corpus, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_compiled_trial(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_trial_keeps_its_compiled_kernels(
+    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
     pytest.importorskip("triton")
     cache = tmp_path / "compiled"
     for name in "ab":  # cold, and with the first one's code
-        spec = cuda_spec(corpus, compile=True, compile_cache=str(cache))
+        spec = cuda_spec(corpus, compile_cache=str(cache))
         result = executor.run(spec, tmp_path / name).result
         assert isinstance(result, TrialOk), result
     assert any(cache.iterdir())

@@ -42,15 +42,6 @@ def test_a_single_nan_runs_again(executor: LocalExecutor, corpus: Corpus, tmp_pa
     assert faulty_trainer.attempts(trial_dir) == 2
 
 
-@pytest.mark.slow
-def test_nan_in_compiled_blocks_stops_the_campaign(
-    executor: LocalExecutor, corpus: Corpus, tmp_path: Path
-) -> None:
-    trial_dir = faulty_trainer.break_it(tmp_path / "trial", "compiled blocks")
-    with pytest.raises(MachineryError):
-        executor.run(spec_of(corpus, compile=True), trial_dir)
-
-
 @pytest.mark.parametrize(
     "steps", [30, pytest.param(1, marks=pytest.mark.slow)], ids=["in training", "in scoring"]
 )

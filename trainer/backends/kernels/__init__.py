@@ -33,14 +33,12 @@ from trainer.machine.host import lacking
 def usable_on(device: torch.device) -> bool:
     """Return whether models on ``device`` run on these kernels: on CUDA, if Triton can compile
     them."""
-    return device.type == "cuda" and lacking(device.type) is None
+    return device.type == "cuda" and lacking() is None
 
 
 NORM_EPS = 1e-5
 """The term that a norm adds to the mean square before it takes the root."""
 ADAM_EPS = 1e-8
-FLOAT8_SMALLEST = 1e-30
-"""Lower bound of a tensor's largest magnitude, so that a tensor of zeros can be scaled."""
 ROW_MULTIPLE = 64
 """Rows of logits are padded to a multiple of this: 128 bytes in bf16, a cache line. Tensor cores'
 loads need 16 bytes."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.backends.kernels import ADAM_EPS, FLOAT8_SMALLEST, NORM_EPS
+from trainer.backends.kernels import ADAM_EPS, NORM_EPS
 from trainer.spec import Activation
 
 _Arguments = ParamSpec("_Arguments")
@@ -159,28 +159,6 @@ def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
     """
     logits_CV = logits_CW[:, :vocab_size].double()
     return functional.cross_entropy(logits_CV, targets_C, reduction="none")
-
-
-# --- fp8 ----------------------------------------------------------------------------------------
-
-
-@_kernel("float8")
-def quantise(
-    x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
-) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """Return a matrix in fp8, its transpose in fp8, each if requested, and the fp32 scale of both.
-
-    The scale, by which both must be multiplied, is the largest magnitude over the dtype's largest.
-    """
-    x8, scale = in_fp8(x, dtype)
-    return x8 if rows else None, x8.t().contiguous() if columns else None, scale
-
-
-def in_fp8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the matrix and the scale of :func:`quantise`, in torch's operators."""
-    largest = torch.finfo(dtype).max
-    scale = x.abs().amax().float().clamp(min=FLOAT8_SMALLEST) / largest
-    return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
 
 # --- the update ---------------------------------------------------------------------------------

@@ -94,8 +94,7 @@ Not covered:
   their scores. Trials of the built-in trainer run no code but this package's and the functions of
   code knobs. A command's trials share a cache too, since torch.compile costs a minute without one:
   all of them run one script, whose hash the campaign records, and which can print any score anyway.
-  The cache exists with ``compile``, for commands, and on CUDA for the torch backend's kernels;
-  deleting the directory costs only time.
+  The cache exists for commands and on CUDA; deleting the directory costs only time.
 * Without a cgroup or a world, descendants that fled the session when the fork server itself is
   killed by SIGKILL: the supervisor ends those it had seen at its last poll.
 """
@@ -133,7 +132,7 @@ def move_home(scratch: Path, compile_cache: str | None = None) -> None:
     if compile_cache is not None:
         with writing(
             f"the compile cache {compile_cache}",
-            instead="give it another directory, or go without compile",
+            instead="give it another directory",
         ):
             Path(compile_cache).mkdir(parents=True, exist_ok=True)
     compiled = Path(compile_cache or scratch / "compiled")

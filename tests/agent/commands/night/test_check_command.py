@@ -116,9 +116,9 @@ CASES = (
 def published_menu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return spark-354m as the published loop ran it: 30 steps, and fp8 by default."""
     text = load_menu("spark-354m").toml
-    before, after = text.split("[knobs.precision]")
-    after = after.replace('default = "bf16"', 'default = "fp8"', 1)
-    text = f"{before}[knobs.precision]{after}".replace('"60 steps"', '"30 steps"')
+    knob = '[knobs.precision]\ntype = "choice"\nchoices = ["bf16", "fp8"]\ndefault = "fp8"\n\n'
+    text = text.replace('[constants]\nprecision = "bf16"\n', f"{knob}[constants]\n")
+    text = text.replace('"60 steps"', '"30 steps"')
     path = tmp_path_factory.mktemp("menu") / "published.toml"
     path.write_text(text)
     return path

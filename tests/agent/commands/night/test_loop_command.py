@@ -7,7 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from agent.menu.files import load_menu
+from agent.workbench.campaign_run import chosen_settings
+from autoresearch.errors import SpecError
 from tests.support.foreign import single_knob_lines, write_jsonl
 from tests.support.places import ROOT
 from tests.support.simulated.commands import SimulatedToy
@@ -174,3 +178,14 @@ def test_the_night_s_last_line_is_its_result(
         headline["line"],
     ]
     assert (headline["smallest_gain"] is not None) == (verdict == "nothing kept")
+
+
+def test_fp8_is_refused_before_anything_is_created_unless_megatron_trains(tmp_path: Path) -> None:
+    text = load_menu("cpu-tiny").toml.replace('precision = "bf16"\n', "")
+    menu = tmp_path / "fp8.toml"
+    for chosen in ("bf16", "fp8"):
+        knob = 'type = "choice"\nchoices = ["bf16", "fp8"]'
+        menu.write_text(f'{text}\n[knobs.precision]\n{knob}\ndefault = "{chosen}"\n')
+        with pytest.raises(SpecError):
+            chosen_settings(tmp_path / "campaign", {"menu": str(menu)}, Console())
+    assert not (tmp_path / "campaign").exists()

@@ -8,7 +8,6 @@ It prints a line per kernel and compute capability. Triton's wheel includes LLVM
 import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,17 +18,14 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from tests.support.kernels import calls
-from trainer.spec import TrialSpec
 
 TYPES = {
     torch.bfloat16: "bf16",
     torch.float32: "fp32",
     torch.float64: "fp64",
     torch.int64: "i64",
-    torch.float8_e4m3fn: "fp8e4nv",
-    torch.float8_e5m2: "fp8e5",
 }
-KERNELS = ("norm", "activation", "cross_entropy", "float8", "adamw")
+KERNELS = ("norm", "activation", "cross_entropy", "adamw")
 OPTIONS = ("num_warps", "num_stages")
 
 
@@ -81,11 +77,6 @@ def main(*capabilities: str, kernels: Sequence[str] = KERNELS) -> None:
             target = GPUTarget("cuda", int(capability), 32)
             compiled = triton.compile(source, target=target, options=options)
             print(f"sm_{capability} {len(compiled.asm['cubin'])} {key}")
-
-
-def compile_activations(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """Run a trial that does not train: it compiles a few kernels for an H200."""
-    main("90", kernels=("activation",))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.support.kernels import VOCAB, Call, assert_same, calls
-from trainer.backends.kernels import operations, triton_cross_entropy, triton_float8, triton_norm
+from trainer.backends.kernels import operations, triton_cross_entropy, triton_norm
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
 
@@ -19,22 +19,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use so few programs that each runs its loop more than once."""
     monkeypatch.setattr(triton_norm, "_PROGRAMS", 2)
-    monkeypatch.setattr(triton_float8, "_PROGRAMS", 2)
-    monkeypatch.setattr(triton_float8, "_BLOCK", 1024)
 
 
 @pytest.mark.parametrize("call", list(calls()), ids=lambda call: call.name)
 def test_a_kernel_computes_what_is_written_out(call: Call) -> None:
     module = importlib.import_module(f"trainer.backends.kernels.triton_{call.kernels}")
     got, wanted = call.of(module), call.of(operations)
-    if call.kernels == "float8":
-        # The interpreter loses a carry: 127.9 becomes 64, though 128 is the nearest. Exclude those.
-        for one, other in zip(got[:2], wanted[:2], strict=True):
-            if one is not None and other is not None:
-                exponent = other.float().abs().log2()
-                carried = exponent == exponent.round()
-                assert carried.float().mean() < 0.35
-                one[carried] = other[carried]
     assert_same(got, wanted)
 
 
@@ -58,14 +48,6 @@ def test_what_lies_behind_the_vocabulary_is_never_read() -> None:
     assert torch.equal(clean_C, dirty_C)
     assert torch.equal(logits_CW, spoilt_CW)
     assert (spoilt_CW[:, VOCAB:] == 0).all()
-
-
-@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
-def test_what_is_no_number_spoils_the_scale_and_so_the_product(broken: float) -> None:
-    x = torch.ones(80, 80)
-    x[3, 4] = broken
-    _, _, scale = triton_float8.quantise(x, torch.float8_e4m3fn, True, True)
-    assert scale.isnan()
 
 
 def test_exact_likelihoods_are_exact_to_eight_digits() -> None:

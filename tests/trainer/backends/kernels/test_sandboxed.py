@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.stub_cuda import build_stub, make_machine
 from tests.support.trials import on_gpu, trial_spec
-from tests.trainer.backends.kernels import launchers
+from tests.trainer.backends.kernels import launchers, on_cpu
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 
@@ -25,13 +25,11 @@ TRITON_LAUNCHES_ALL_ALIKE = find_spec("triton") is not None and [
 def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) -> None:
     cache, corpus = tmp_path / "campaign" / "compiled", tmp_path / "corpus"
     corpus.mkdir()
-    entry = "tests.trainer.backends.kernels.cubins:compile_activations"
-    with LocalExecutor(entry=entry, allow_unsandboxed=True) as executor:
+    with LocalExecutor(entry=on_cpu.ENTRY, allow_unsandboxed=True) as executor:
         made = []
         for number in range(2):
             trial_dir = tmp_path / "campaign" / "trials" / str(number)
-            # On CUDA the device alone would open the cache; here ``compile`` opens the same one.
-            spec = trial_spec(corpus, compile=True, compile_cache=str(cache), threads=1)
+            spec = trial_spec(corpus, compile_cache=str(cache), threads=1)
             executor.run(spec, trial_dir)
             said = (trial_dir / "trainer.log").read_text()
             assert said.count("sm_90 ") == 16, said
