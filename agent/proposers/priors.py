@@ -4,17 +4,21 @@ A prior informs only proposers: measuring, ranking and judging ignore it. Scores
 are on another scale (another text, another budget, bits per token instead of per byte). So each
 config is given by its gain: its posterior mean minus the mean of that campaign's baseline, in
 standard deviations of one run there. That unit depends on what was measured and how, not on which
-configs were tried. If it is unknown, because no config was run twice, or if no baseline is known,
-there are no gains, and only the findings about the best configs go to a language model.
+configs were tried. If no config was run twice, it is estimated from neighbors, configs that differ
+least (:func:`_noise_of_neighbors`). It then includes their true differences, so gains are rather
+too small. If no baseline is known, there are no gains, and only the findings about the best configs
+go to a language model.
 
 A gain belongs to the changes. So a config is used only if everything that differs from its own
 baseline is a knob of this menu at an allowed value. Its other values are dropped if this menu does
 not have or allow them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 from agent.menu.files import ProxyMenu, menu_of
@@ -82,6 +86,8 @@ class Prior:
     """Why no gain is known; None if gains are known."""
     left_out: int = 0
     """Number of lines of another tool's file that could not be read."""
+    is_rough: bool = False
+    """Whether the unit of the gains is estimated from neighbors."""
 
     def __str__(self) -> str:
         text = f"{self.source} (sha256 {self.sha256[:12]}): {self.measured} configs measured, "
@@ -92,6 +98,8 @@ class Prior:
         text += f"{len(self.configs)} used by the sampler"
         if self.dropped_values:
             text += f" without {self.dropped_values} values outside this menu"
+        if self.is_rough:
+            text += ", with noise estimated from similar configs, since it ran none twice"
         return text
 
 
@@ -129,13 +137,14 @@ def note_on(priors: Sequence[Prior], before: str | None) -> str | None:
 
 def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
     baseline, sigma, findings = _own(source, menu) if source.foreign is None else _foreign(source)
+    is_rough = sigma is None
     why = None
     if not findings:
         why = "it measured nothing"
     elif baseline is None:
         why = "its baseline's config or score is not known"
-    elif not sigma:
-        why = "it ran no config twice, so the size of its noise is not known"
+    elif all(finding.gain is None for finding in findings):
+        why = "it ran no config twice and has too few to estimate its noise"
     shared_configs = [
         (PriorConfig(values, finding.gain), dropped)
         for finding in findings[:: max(1, -(-len(findings) // MOST_CONFIGS))]
@@ -154,6 +163,7 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
         dropped_values=sum(dropped for _, dropped in shared_configs),
         why_no_gains=why,
         left_out=len(source.foreign.provenance.skipped) if source.foreign else 0,
+        is_rough=is_rough and why is None,
     )
 
 
@@ -175,9 +185,11 @@ def _own(source: CampaignSource, menu: ProxyMenu) -> _Known:
         values, mean = values_of(baseline.config), baseline.mean
     noise = Noise.of(evidence)
     sigma = noise.sigma if noise else None
+    ranked = ranking.top(evidence, len(evidence.configs))
+    unit = sigma or _noise_of_neighbors([(values_of(o.config), o.objective) for o in ranked])
     findings = []
-    for one in ranking.top(evidence, len(evidence.configs)):
-        said, gain = values_of(one.config), _gain(one.objective, mean, sigma)
+    for one in ranked:
+        said, gain = values_of(one.config), _gain(one.objective, mean, unit)
         changed = _changed(said, values)
         findings.append(Finding(changed, gain, one.n, one.action, one.reason, said))
     return values, sigma, findings
@@ -189,12 +201,42 @@ def _foreign(source: CampaignSource) -> _Known:
     baseline, noise = standings.baseline, standings.noise
     values, mean = (baseline.values, baseline.mean) if baseline else (None, None)
     sigma = noise.sigma if noise else None
+    ranked = standings.top(len(standings.configs))
+    unit = sigma or _noise_of_neighbors([(o.entry.values, o.objective) for o in ranked])
     findings = []
-    for standing in standings.top(len(standings.configs)):
-        one, gain = standing.entry, _gain(standing.objective, mean, sigma)
+    for standing in ranked:
+        one, gain = standing.entry, _gain(standing.objective, mean, unit)
         said = one.name or "" if one.values is None else _changed(one.values, values)
         findings.append(Finding(said, gain, one.n, one.action, one.reason, one.values))
     return values, sigma, findings
+
+
+FEWEST_NEIGHBORS = 5
+
+
+def _noise_of_neighbors(
+    measured: Sequence[tuple[Mapping[str, Any] | None, float]],
+) -> float | None:
+    """Return an estimate of one run's standard deviation from configs that ran once; None for fewer
+    than FEWEST_NEIGHBORS or equal scores.
+
+    A config's neighbors are those that differ from it in the fewest values. Medians of the
+    differences in score ignore ruinous ones.
+    """
+    known = [(values, score) for values, score in measured if values is not None]
+    known = known[:MOST_CONFIGS]
+    if len(known) < FEWEST_NEIGHBORS:
+        return None
+    apart = []
+    for values, score in known:
+        by_distance: dict[int, list[float]] = {}
+        for other, there in known:
+            if other is not values:
+                changed = sum(values.get(name) != value for name, value in other.items())
+                by_distance.setdefault(changed, []).append(abs(score - there))
+        apart.append(median(by_distance[min(by_distance)]))
+    # A normal variable's median magnitude is 0.6745 standard deviations, a difference has two.
+    return median(apart) / (0.6745 * math.sqrt(2)) or None
 
 
 def _gain(objective: float, baseline: float | None, sigma: float | None) -> float | None:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.menu.files import load_menu
+from funnel.target.architecture import load_target
+from funnel.target.proxies import ShapeCheck
 from tests.support.places import ROOT
 from tests.support.programs import finished
 
@@ -49,6 +52,12 @@ def test_compose_accepts_the_cluster_of_which_nothing_can_be_reached_from_outsid
         assert service["read_only"] is True
         assert any("--object-store-memory=" in word for word in service["entrypoint"])
     assert "--include-dashboard=false" in document["services"]["head"]["entrypoint"]
+
+
+def test_by_default_a_proxy_of_a_target_is_searched() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]
+    (menu,) = re.findall(r"--menu=\$\{MENU:-(.+)\}", "\n".join(services["autoresearch"]["command"]))
+    assert not ShapeCheck.of(load_menu(menu), load_target("llama-7b")).at_defaults
 
 
 def test_the_loop_reaches_the_model_alone_and_the_page_only_shows() -> None:

@@ -33,10 +33,11 @@ def test_list_names_every_shipped_menu() -> None:
     assert [(one["name"], len(one["knobs"])) for one in listed] == [
         ("cpu-tiny", 16),
         ("cpu-tiny-code", 27),
+        ("llama-7b-ratios", 20),
         ("spark-354m", 12),
         ("spark-354m-code", 23),
     ]
-    assert listed[2]["sha256"] == SPARK.sha256
+    assert listed[3]["sha256"] == SPARK.sha256
 
 
 def test_show_json_is_complete() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from agent.menu.files import parse_menu
+from agent.menu.files import load_menu, parse_menu
 from agent.menu.proxy_menu import ProxyMenu
 from agent.menu.rails import Rails
 from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.proxies import CPU, GPU, Scale, find_proxy
+from funnel.target.proxies import CPU, GPU, Scale, ShapeCheck, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIO_TOLERANCE, RATIOS, Equal
@@ -38,6 +38,15 @@ def family_of(
 def case(name: str, scale: Scale, equal: Equal) -> tuple[RatioFamily, ProxyMenu]:
     family = family_of(load_target(name), scale, equal)
     return family, parse_menu(ratio_menu_text(family), "generated")
+
+
+def test_the_shipped_proxy_of_llama_7b_is_what_the_command_writes() -> None:
+    """Its baseline has the target's own ratios, so the default of docker compose searches what the
+    large run will use."""
+    target = load_target("llama-7b")
+    menu = load_menu("llama-7b-ratios")
+    assert menu.toml == ratio_menu_text(family_of(target))
+    assert not ShapeCheck.of(menu, target).at_defaults
 
 
 def size_of(config: Config, family: RatioFamily) -> float:
