@@ -130,8 +130,8 @@ def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) 
         name="FP8 numerics on the target GPU",
         command="./preflight.sh fp8",
         does=(
-            f"{SHORT_STEPS} steps of the launch script in bf16 and in fp8, same weights and "
-            f"batches{'' if recipe.precision == 'fp8' else unneeded}"
+            f"{SHORT_STEPS} steps (FP8_STEPS) of the launch script in bf16 and in fp8, same "
+            f"weights and batches{'' if recipe.precision == 'fp8' else unneeded}"
         ),
         passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
     )
@@ -139,7 +139,10 @@ def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) 
         yield Check(
             name="TP and PP at full width",
             command="./preflight.sh layout",
-            does=f"{SHORT_STEPS} steps in {recipe.layout} and in {other.layout}",
+            does=(
+                f"{SHORT_STEPS} steps in {recipe.layout} and in {other.layout}, or in the one that "
+                "TP and PP name"
+            ),
             passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other",
         )
     planned_s = recipe.schedule.tokens_per_step / booking.compute.tokens_per_s

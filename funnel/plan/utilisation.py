@@ -117,7 +117,7 @@ def fastest(
             f"best ({least.layout}, {least.layout.recompute} recomputation) a GPU needs "
             f"{least.total_gb:.0f} GB of the {least.limit_gb:.0f} GB it can use, and a pipeline "
             "needs as many micro-batches as stages; take more --nodes, a --gpu with more memory, "
-            "or a larger --global-batch"
+            "or a larger --global-batch (context parallelism, ZeRO 2 and 3 and FSDP are left out)"
         )
     usable = [use for use in usable if use.layout.recompute == usable[0].layout.recompute]
     shares = [

@@ -255,6 +255,23 @@ def test_each_check_of_a_node_passes_or_fails(
     node.run(bundle / "preflight.sh", check, code=code)
 
 
+def test_a_person_names_the_other_layout_and_the_length_of_fp8(bundle: Path, node: Node) -> None:
+    """The chosen layout of 1 × 8 H100 has no pipeline; the loss of TP 4 × PP 2 is another here."""
+    asked = "tensor-model-parallel-size 4 --pipeline-model-parallel-size 2"
+    node.stand_in("torchrun", compared(asked, "5.5"))
+    node.environment |= {"TP": "4", "PP": "2"}
+    node.run(bundle / "preflight.sh", "layout", code=1)
+    node.environment |= {"TP": "3"}
+    assert "TP 3" in node.run(bundle / "preflight.sh", "layout", code=1).stderr
+    stops = f'[[ "$*" == *"exit-interval 1000"* ]] || exit 1\n{compared("x", "5")}'
+    node.stand_in("torchrun", stops)
+    node.run(bundle / "preflight.sh", "fp8", code=1)
+    node.environment |= {"FP8_STEPS": "1000"}
+    node.run(bundle / "preflight.sh", "fp8")
+    node.environment |= {"FP8_STEPS": "many"}
+    node.run(bundle / "preflight.sh", "fp8", code=1)
+
+
 def test_a_day_is_a_launch_and_a_verification(stressed: Path, tmp_path: Path, node: Node) -> None:
     plan = replace(plan_of(stressed), forecast=forecast_of(NEAR))
     bundle = written(plan, tmp_path / "handoff")
