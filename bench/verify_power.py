@@ -1,8 +1,8 @@
 """Measure what ``verify`` detects and what it misses, over worlds whose truth is known.
 
 Each world (:mod:`tests.support.verify_worlds`) has a ladder, a forecast made from it alone, and one
-run of each kind. A run is compared at every interim analysis to its end, so a false alarm at any of
-them counts.
+run of each kind. A run is judged at several shares of it, and a false alarm at any of them
+counts.
 """
 
 import math
@@ -10,18 +10,20 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 import numpy as np
 
 from bench.figure import Figure
-from funnel.forecast.from_ladder import make_ladder_forecast
+from funnel.forecast.band import make_forecast
 from funnel.forecast.verification import verify
 from tests.support.verify_worlds import KINDS, World
 
 WORLDS = 200
 FIVE = "x1.05"
+CHECKED = (0.03, 0.1, 0.3, 0.6, 1.0)
+"""Shares of a run at which it is judged."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +44,32 @@ class Outcome:
 
 
 def outcome_of(seed: int) -> Outcome:
-    """Make one world's forecast and compare its runs with it."""
+    """Make one world's forecast and judge its runs, each at every one of CHECKED shares of it."""
     world = World.of(seed)
-    both, schedule = world.target()
-    forecast = make_ladder_forecast(world.ladder(), both, schedule, seed=seed)
-    basis = forecast.ladder
+    run = world.target()
+    forecast = make_forecast(world.ladder(), run, seed=seed)
+    end_point = forecast.points[-1]
     verdicts: dict[str, str] = {}
     caught_at, covered = {}, 0.0
     for number, kind in enumerate(KINDS):
-        found = verify(world.log(kind, number), forecast, None)
-        verdicts[kind] = found.verdict
-        if found.departure is not None and found.departure.seen_at_step is not None:
-            caught_at[kind] = found.departure.seen_at_step / schedule.steps
+        log = world.log(kind, number)
+        for share in CHECKED:
+            last = share * run.schedule.steps * run.tokens_per_step
+            part = replace(log, points=tuple(p for p in log.points if p.tokens <= last))
+            found = verify(part, run, forecast)
+            verdicts[kind] = found.verdict
+            if found.verdict == "broken":
+                caught_at[kind] = share
+                break
         if kind == "sound":
             inside = [w.low_bpb <= w.bpb <= w.high_bpb for w in found.windows]
             covered = float(np.mean(inside))
     end = world.end_bpb() * math.exp(np.random.default_rng([seed, 8]).normal(0, world.luck))
     return Outcome(
         world=world,
-        is_usable=basis.is_usable,
-        half_width=basis.end_half_width,
-        covers_end=basis.end_low_bpb <= end <= basis.end_high_bpb,
+        is_usable=forecast.telling_point is not None,
+        half_width=end_point.half_width,
+        covers_end=end_point.low_bpb <= end <= end_point.high_bpb,
         covered=covered,
         verdicts=verdicts,
         caught_at=caught_at,

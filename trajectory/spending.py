@@ -7,9 +7,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Annotated, TypeAlias
+
+from pydantic import AliasChoices, Field
 
 from autoresearch.values import Frozen, NonNegative
 from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
+
+DEFAULT_KWH_USD = 0.13
+Price = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+KwhPrice: TypeAlias = Annotated[
+    Price, Field(validation_alias=AliasChoices("KWH_USD", "AUTORESEARCH_USD_PER_KWH"))
+]
+"""The one price of electricity, for a campaign's own bill and for every cost command. It is
+KWH_USD, or AUTORESEARCH_USD_PER_KWH if KWH_USD is not set."""
+KWH_NAMES = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
 
 CLOCK_BACK_S = 1.0
 """Seconds by which a row may end before the row above it. Beyond that the clock was set back."""

@@ -135,9 +135,9 @@ class CampaignView:
 
         :raises JournalError: if the journal is damaged or empty.
         """
-        from agent.settings.environment import read_rates  # noqa: PLC0415 (of use to the report alone)
         from funnel.cost.bill import search_bill  # noqa: PLC0415
         from funnel.cost.measured import Usage  # noqa: PLC0415
+        from funnel.cost.rates import read_rates  # noqa: PLC0415 (of use to the report alone)
         from trajectory.curves import read_curve  # noqa: PLC0415
         from trajectory.report.findings import ReportedKnob, read_findings  # noqa: PLC0415
 

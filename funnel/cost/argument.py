@@ -8,10 +8,10 @@ more than ``S / (p × F)`` of the chance.
 
 from collections.abc import Iterator
 
-from agent.settings.environment import GPUS_PER_NODE, Rates
 from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
 from funnel.cost.figures import Figure, Section, Unit, View, ratio
 from funnel.cost.measured import SUPPOSED, Usage
+from funnel.cost.rates import GPUS_PER_NODE, Rates
 
 PUBLISHED_FINAL_HOURS = 168
 PUBLISHED_TARGET_SCALE = 60

@@ -25,10 +25,10 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from agent.settings.environment import GPUS_PER_NODE, Rates
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from funnel.cost.measured import Measured, Usage
+from funnel.cost.rates import GPUS_PER_NODE, Rates
 from trajectory.spending import SearchBill
 
 HOURS_PER_DAY = 24

@@ -6,10 +6,10 @@ data sheet states it, so it is fitted to published training runs.
 
 from collections.abc import Mapping
 
-from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, Positive
 from autoresearch.words import did_you_mean
+from funnel.cost.rates import Rates
 
 
 class Gpu(Frozen):
@@ -67,9 +67,9 @@ def find_gpu(name: str) -> Gpu:
     return gpu
 
 
-def hourly_usd(gpu: Gpu, rates: Rates) -> float:
-    """Return the price of one GPU per hour."""
-    usd: float = getattr(rates, f"{gpu.name}_hourly_usd")
+def hourly_usd(gpu: Gpu, rates: Rates, *, firm: bool = False) -> float:
+    """Return the price of one GPU per hour, spot or firm."""
+    usd: float = getattr(rates, f"{gpu.name}_{'firm_' * firm}hourly_usd")
     return usd
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, PrivateAttr
 
-from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.program import quote
 from autoresearch.values import Finite, Frozen, PositiveInt
+from funnel.cost.rates import Rates
 from funnel.ladder.lead import Lead
 from funnel.ladder.plan import best_finalist
 from funnel.ladder.result import LadderResult, read_ladder

@@ -19,11 +19,11 @@ TFLOP/s are those reached in training: GPU_UTILISATION of a data sheet's, and SP
 import math
 from collections.abc import Mapping
 
-from agent.settings.environment import Rates
 from autoresearch.errors import SettingsError
 from funnel.cost.bill import Bill
 from funnel.cost.figures import Figure, Section, Unit, View, ratio
 from funnel.cost.gpus import Gpu, find_gpu, hourly_usd
+from funnel.cost.rates import Rates
 
 Table = tuple[tuple[str, str, str, Unit], ...]
 """Key, label, formula and unit of each figure."""

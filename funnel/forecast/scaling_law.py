@@ -1,54 +1,44 @@
 """Predict the loss of a finished run from its parameters and tokens, with an interval.
 
 The law ``L(N, D) = E + A N^-alpha + B D^-beta`` (Hoffmann et al. 2022, arXiv 2203.15556) is fitted
-to runs that were annealed to their end. The interval of a prediction covers three uncertainties:
-
-- The parameters of the law. Each replicate is fitted to the fitted losses plus newly drawn scatter.
-  The size of the scatter is drawn from its own uncertainty, and the prior means are drawn too.
-- The run. A prediction is for a single run, so it includes the scatter once more.
-- The form. The law need not hold far beyond the runs. A backtest fits it to the smaller runs and
-  predicts the larger ones. Its error beyond its own interval is ``drift_per_doubling``; the
-  interval widens by that much with each doubling of compute past the largest run.
+to the logarithms of the final losses with a Huber loss, as Besiroglu et al. (2024, arXiv
+2404.10102) do. A few runs cannot determine five parameters, so each has a weak prior from the
+published laws. The interval is a parametric bootstrap: each replicate is fitted to newly drawn
+losses and prior means. It also covers the scatter of one run, and the error of the law itself
+beyond the largest run. That error is measured by leaving out the largest sizes and predicting them.
 """
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from autoresearch.errors import HandoffError
-from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
-from funnel.forecast import robust_fit
-from funnel.forecast.robust_fit import Array, Problem
+from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 
-TAIL = 100 * (1 - 0.95) / 2
-"""Percentile at which an interval begins; it covers 95 %."""
-
+Array = NDArray[np.float64]
 
 FEWEST_RUNS = 4
 FEWEST_SPAN = 4.0
 """Least ratio of the largest run's compute to the smallest's."""
-REPLICATES = 500
-PRIOR_SCATTER = 0.003
-"""Prior relative sd from one run to the next."""
-PRIOR_SCATTER_RUNS = 3.0
-"""Weight of the prior scatter, in runs."""
-LEAST_SCATTER = 2e-4
+REPLICATES = 200
+HUBER_K = 1.345
+"""Standard deviations at which the loss becomes linear: 95 % efficient for normal scatter."""
+PRIOR_SHARES = np.log([0.6, 0.2, 0.2])
+"""Prior means of the floor and of both terms at the runs' mean size, as shares of the lowest loss.
+Chinchilla's floor is 1.69 or 1.82, with losses from 2 to 3.2."""
+PRIOR_EXPONENT = math.log(0.34)
+"""Prior mean of both exponents. Published alpha and beta: 0.34 and 0.28 (Hoffmann et al.), 0.35 and
+0.37 (Besiroglu et al.), 0.35 (Muennighoff et al. 2023, arXiv 2305.16264)."""
+PRIOR_SD = np.array([0.4, 1.0, 1.0, 0.35, 0.35])
+PRIOR_SCATTER, PRIOR_RUNS = 0.003, 3.0
+"""Prior relative sd from one run to the next, and its weight in runs."""
 LEAST_DRIFT = 0.002
-"""Least relative drift per doubling of compute: a backtest of few rungs may find too little.
-
-On the published grids of Step Law, Hoffmann et al. and Gemstones the law errs by 0.2 to 1.5 % per
-doubling.
-"""
-_ROUNDS = 5
-"""Number of alternations between fitting the law and estimating the scatter."""
-_STARTS = 4
-"""Number of starts that are continued after the first round."""
-_FEWEST_KEPT = 4
-"""Fewest sizes up to a cut of the backtest."""
-_MOST_CUTS = 4
+"""Least relative error per doubling of compute. On the published grids of Step Law, Hoffmann et al.
+and Gemstones the law errs by 0.2 to 1.5 % per doubling."""
+_CUTS = 3
 
 
 class FinishedRun(Frozen):
@@ -82,19 +72,8 @@ class ScalingLaw(Frozen):
         return loss
 
 
-class Exponents(Frozen):
-    """95 % intervals of the exponents over the replicates."""
-
-    alpha_low: Positive
-    alpha_high: Positive
-    beta_low: Positive
-    beta_high: Positive
-    correlation: float
-    """Correlation of the logarithms of the exponents over the replicates."""
-
-
 class ScalingFit(Frozen):
-    """A fitted law, its replicates, and its scatter and drift."""
+    """A fitted law, its replicates, and its errors."""
 
     law: ScalingLaw
     replicates: tuple[ScalingLaw, ...]
@@ -104,35 +83,22 @@ class ScalingFit(Frozen):
     """Relative error per doubling of compute beyond the largest run."""
     runs: PositiveInt
     largest_compute: Positive
-    backtests: NonNegativeInt
-    """Number of sizes that the law was backtested on."""
 
     def predict(self, params: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array, Array]:
         """Return low, middle and high loss of a finished run: its 95 % interval and median."""
-        ends = [TAIL, 50.0, 100 - TAIL]
-        low, middle, high = np.percentile(self.draws(params, tokens), ends, axis=0)
+        low, middle, high = np.percentile(self.draws(params, tokens), [2.5, 50.0, 97.5], axis=0)
         return low, middle, high
 
     def draws(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Return the loss of a run of this size by each replicate, ``(R, …)``.
-
-        Each replicate has its own draw of the scatter and of the drift.
-        """
-        n, d = np.broadcast_arrays(
-            np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
-        )
-        floor, a, alpha, b, beta = self._columns
-        shape = (-1, *([1] * n.ndim))
-        mean = floor.reshape(shape) + a.reshape(shape) * n ** -alpha.reshape(shape)
-        mean = mean + b.reshape(shape) * d ** -beta.reshape(shape)
-        count = len(self.replicates)
-        luck = np.random.default_rng(1).standard_normal(count)
-        # Few backtests determine the drift, so normal tails would be too narrow.
-        drift = np.random.default_rng(2).standard_t(max(3, self.backtests), count)
-        loss: Array = mean * np.exp(
-            luck.reshape(shape) * self.scatter
-            + drift.reshape(shape) * self.drift_per_doubling * self.doublings(n, d)
-        )
+        """Return the loss of a run of this size by each replicate, ``(R, …)``, each with its own
+        scatter and error of the law."""
+        mean = np.array([law.at(params, tokens) for law in self.replicates])
+        rng = np.random.default_rng(1)
+        shape = (len(mean), *([1] * (mean.ndim - 1)))
+        luck = self.scatter * rng.standard_normal(shape)
+        # Few sizes determine the law's error, so normal tails would be too narrow.
+        drift = self.drift_per_doubling * rng.standard_t(4, shape)
+        loss: Array = mean * np.exp(luck + drift * self.doublings(params, tokens))
         return loss
 
     def doublings(self, params: ArrayLike, tokens: ArrayLike) -> Array:
@@ -142,22 +108,11 @@ class ScalingFit(Frozen):
         return beyond
 
     @property
-    def exponents(self) -> Exponents:
-        """The exponents' intervals and correlation."""
-        _, _, alpha, _, beta = self._columns
-        low, high = np.percentile([alpha, beta], [TAIL, 100 - TAIL], axis=1)
-        return Exponents(
-            alpha_low=float(low[0]),
-            alpha_high=float(high[0]),
-            beta_low=float(low[1]),
-            beta_high=float(high[1]),
-            correlation=float(np.corrcoef(np.log(alpha), np.log(beta))[0, 1]),
-        )
-
-    @cached_property
-    def _columns(self) -> Array:
-        laws = [(law.floor, law.a, law.alpha, law.b, law.beta) for law in self.replicates]
-        return np.array(laws).T
+    def exponents(self) -> Array:
+        """95 % intervals of alpha and beta over the replicates, ``[[low, high], [low, high]]``."""
+        both = np.array([[law.alpha, law.beta] for law in self.replicates])
+        interval: Array = np.percentile(both, [2.5, 97.5], axis=0).T
+        return interval
 
 
 def fit_scaling_law(
@@ -173,122 +128,113 @@ def fit_scaling_law(
             f"a scaling law needs finished runs of {FEWEST_RUNS} sizes or lengths, and there are "
             f"{len(sizes)}; train more rungs with: autoresearch ladder --rungs 5"
         )
-    span = max(run.compute for run in runs) / min(run.compute for run in runs)
+    largest = max(run.compute for run in runs)
+    span = largest / min(run.compute for run in runs)
     if span < FEWEST_SPAN:
         raise HandoffError(
             f"the finished runs span a factor of {span:.3g} in compute, and a scaling law needs "
             f"{FEWEST_SPAN:.0f}; train larger rungs with: autoresearch ladder --hours"
         )
-    generator = np.random.default_rng(seed)
-    drift, backtests = _drift_per_doubling(runs, generator)
     fit = _Fit(runs)
     return ScalingFit(
-        law=fit.law(fit.theta_5),
-        replicates=tuple(map(fit.law, fit.resampled(replicates, generator))),
-        scatter=max(fit.spread, fit.scatter),
-        drift_per_doubling=drift,
+        law=fit.law(fit.theta),
+        replicates=fit.resampled(replicates, np.random.default_rng(seed)),
+        scatter=fit.spread,
+        drift_per_doubling=_drift_per_doubling(runs),
         runs=len(runs),
-        largest_compute=max(run.compute for run in runs),
-        backtests=backtests,
+        largest_compute=largest,
     )
 
 
 class _Fit:
-    """The best law of some runs, and their scatter about it."""
+    """The best law of some runs, and their scatter about it.
+
+    ``theta`` holds ``ln E``, both terms' logarithms at the runs' mean size, ``ln alpha`` and ``ln
+    beta``.
+    """
 
     def __init__(self, runs: Sequence[FinishedRun]) -> None:
-        log_n_M = np.log([run.params for run in runs])
-        log_d_M = np.log([run.tokens for run in runs])
-        self._centre = float(log_n_M.mean()), float(log_d_M.mean())
-        self.n_M, self.d_M = log_n_M - self._centre[0], log_d_M - self._centre[1]
-        self.y_M: Array = np.log([run.loss for run in runs])
-        self._prior_5 = robust_fit.prior_mean(self.y_M)
-        self.scatter = self.spread = 0.01
+        n_M, d_M = np.log([run.params for run in runs]), np.log([run.tokens for run in runs])
+        self._centre = float(n_M.mean()), float(d_M.mean())
+        self._n_M, self._d_M = n_M - self._centre[0], d_M - self._centre[1]
+        self._y_M: Array = np.log([run.loss for run in runs])
+        lowest = float(self._y_M.min())
+        self._prior = np.array([*(lowest + PRIOR_SHARES), PRIOR_EXPONENT, PRIOR_EXPONENT])
+        self.theta: Array = self._prior
+        self.scatter = self.spread = PRIOR_SCATTER
         """Relative sd of one run about the law: ``scatter`` with outliers clipped, ``spread`` in
         full."""
-        self.freedom = 1.0
-        best_S5 = robust_fit.starts(self.y_M)
-        for _ in range(_ROUNDS):
-            problem = self._problem(np.tile(self.y_M, (len(best_S5), 1)))
-            best_S5, value_S = robust_fit.minimise(best_S5, problem)
-            best_S5 = best_S5[np.argsort(value_S)][:_STARTS]
-            fitted_RM, _ = robust_fit.log_loss(best_S5[:1], self.n_M, self.d_M)
-            residual_M = self.y_M - fitted_RM[0]
-            # Huber's proposal 2: residuals are clipped where the loss becomes linear.
-            most = robust_fit.HUBER_K * self.scatter
-            pulling_M = np.clip(residual_M, -most, most)
-            free = len(self.y_M) - robust_fit.effective_parameters(best_S5[0], problem)
-            self.freedom = PRIOR_SCATTER_RUNS + max(free, 0.0)
-            prior = PRIOR_SCATTER_RUNS * PRIOR_SCATTER**2
-            pulled = prior + float((pulling_M**2).sum()) / robust_fit.HUBER_SQUARE
-            self.scatter = max(math.sqrt(pulled / self.freedom), LEAST_SCATTER)
-            self.spread = math.sqrt((prior + float((residual_M**2).sum())) / self.freedom)
-        self.theta_5: Array = best_S5[0]
+        for _ in range(3):
+            self.theta, jacobian = self._minimise(
+                self.theta, self._y_M, self._prior, loss="huber", f_scale=HUBER_K
+            )
+            data = jacobian[: len(runs)]
+            hat = np.linalg.solve(jacobian.T @ jacobian, data.T @ data)
+            self.freedom = PRIOR_RUNS + max(len(runs) - float(np.trace(hat)), 0.0)
+            rest_M = self._terms(self.theta)[0] - self._y_M
+            held_M = np.clip(rest_M, -HUBER_K * self.scatter, HUBER_K * self.scatter)
+            prior = PRIOR_RUNS * PRIOR_SCATTER**2
+            self.spread = math.sqrt((prior + float(rest_M @ rest_M)) / self.freedom)
+            # A normal variable clipped there has 0.71 of its variance (Huber's proposal 2).
+            self.scatter = math.sqrt((prior + float(held_M @ held_M) / 0.71) / self.freedom)
 
-    def _problem(self, y_RM: Array, prior_R5: Array | None = None) -> Problem:
-        rows = len(y_RM)
-        return Problem(
-            self.n_M,
-            self.d_M,
-            y_RM,
-            np.full(rows, self.scatter),
-            np.tile(self._prior_5, (rows, 1)) if prior_R5 is None else prior_R5,
-        )
+    def _terms(self, theta: Array) -> tuple[Array, Array, Array]:
+        """Return the log loss, and the logarithms of both terms."""
+        a_M = theta[1] - math.exp(theta[3]) * self._n_M
+        b_M = theta[2] - math.exp(theta[4]) * self._d_M
+        return np.logaddexp(np.logaddexp(a_M, b_M), theta[0]), a_M, b_M
 
-    def resampled(self, count: int, generator: np.random.Generator) -> Array:
-        """Return the parameters of laws fitted to resampled losses, ``(count, 5)``."""
-        fitted_RM, _ = robust_fit.log_loss(self.theta_5[None], self.n_M, self.d_M)
-        factor_R = np.sqrt(self.freedom / generator.chisquare(self.freedom, count))
-        noise_RM = generator.standard_normal((count, len(self.y_M)))
-        y_RM = fitted_RM + noise_RM * (factor_R * self.scatter)[:, None]
-        prior_R5 = generator.normal(self._prior_5, robust_fit.PRIOR_SD, (count, 5))
-        start_R5 = np.tile(self.theta_5, (count, 1))
-        return robust_fit.minimise(start_R5, self._problem(y_RM, prior_R5))[0]
+    def _minimise(self, start: Array, y_M: Array, prior: Array, **how: Any) -> tuple[Array, Array]:
+        """Return the best law, and the derivatives of its residuals."""
+        from scipy.optimize import least_squares  # noqa: PLC0415 (slow to load)
 
-    def law(self, theta_5: Array) -> ScalingLaw:
-        alpha, beta = math.exp(theta_5[3]), math.exp(theta_5[4])
-        return ScalingLaw(
-            floor=math.exp(theta_5[0]),
-            a=math.exp(theta_5[1] + alpha * self._centre[0]),
-            alpha=alpha,
-            b=math.exp(theta_5[2] + beta * self._centre[1]),
-            beta=beta,
-        )
+        def residuals(theta: Array) -> Array:
+            rest_M = (self._terms(theta)[0] - y_M) / self.scatter
+            return np.concatenate([rest_M, (theta - prior) / PRIOR_SD])
 
+        def jacobian(theta: Array) -> Array:
+            alpha, beta = np.exp(theta[3:])
+            fitted_M, a_M, b_M = self._terms(theta)
+            shares_3M = np.exp(np.array([np.full_like(a_M, theta[0]), a_M, b_M]) - fitted_M)
+            by_exponents = [-alpha * self._n_M * shares_3M[1], -beta * self._d_M * shares_3M[2]]
+            rows = np.vstack([shares_3M, by_exponents]).T / self.scatter
+            return np.vstack([rows, np.diag(1 / PRIOR_SD)])
 
-def _drift_per_doubling(
-    runs: Sequence[FinishedRun], generator: np.random.Generator
-) -> tuple[float, int]:
-    """Return the drift per doubling of compute, and the number of sizes in the backtest.
+        found = least_squares(residuals, start, jacobian, max_nfev=60, **how)
+        return found.x, found.jac
 
-    The drift is the error of the smaller runs' law on the larger runs, beyond its own interval.
-    """
-    ordered = sorted(runs, key=lambda run: run.compute)
-    computes = sorted({run.compute for run in ordered})
-    excess: list[float] = []
-    cuts = computes[_FEWEST_KEPT - 1 : -1]
-    for cut in cuts[:: -(-len(cuts) // _MOST_CUTS) or 1]:
-        seen = [run for run in ordered if run.compute <= cut]
-        unseen = [run for run in ordered if run.compute > cut]
-        if len({(run.params, run.tokens) for run in seen}) >= _FEWEST_KEPT:
-            excess.append(_excess(_Fit(seen), unseen, cut, generator))
-    if not excess:
-        return LEAST_DRIFT, 0
-    return max(math.sqrt(float(np.mean(excess))), LEAST_DRIFT), len(computes) - _FEWEST_KEPT
+    def resampled(self, count: int, rng: np.random.Generator) -> tuple[ScalingLaw, ...]:
+        """Return laws fitted to newly drawn losses."""
+        laws = []
+        for _ in range(count):
+            scale = self.scatter * math.sqrt(self.freedom / rng.chisquare(self.freedom))
+            y_M = self._terms(self.theta)[0] + scale * rng.standard_normal(len(self._y_M))
+            prior = rng.normal(self._prior, PRIOR_SD)
+            # Drawn losses have no outliers.
+            laws.append(self.law(self._minimise(self.theta, y_M, prior, method="lm")[0]))
+        return tuple(laws)
+
+    def law(self, theta: Array) -> ScalingLaw:
+        alpha, beta = np.exp(theta[3:])
+        a, b = theta[1] + alpha * self._centre[0], theta[2] + beta * self._centre[1]
+        floor, a, b = np.exp([theta[0], a, b])
+        return ScalingLaw(floor=floor, a=a, alpha=alpha, b=b, beta=beta)
 
 
-def _excess(
-    fit: _Fit, unseen: Sequence[FinishedRun], cut: float, generator: np.random.Generator
-) -> float:
-    """Return the mean square error on unseen runs, minus the fit's own variance.
-
-    Each error is divided by its doublings of compute beyond the cut, at least one.
-    """
-    laws = [fit.law(theta) for theta in fit.resampled(60, generator)]
-    found = []
-    for run in unseen:
-        at = np.log([float(law.at(run.params, run.tokens)) for law in laws])
-        error = float(np.median(at)) - math.log(run.loss)
-        known = float(at.var()) + fit.scatter**2
-        found.append((error**2 - known) / max(math.log2(run.compute / cut), 1.0) ** 2)
-    return max(float(np.mean(found)), 0.0)
+def _drift_per_doubling(runs: Sequence[FinishedRun]) -> float:
+    """Return the law's relative error per doubling of compute: the smaller runs' law on the larger
+    ones, beyond the scatter of a run."""
+    computes = sorted({run.compute for run in runs})
+    excess = [0.0]
+    for cut in computes[FEWEST_RUNS - 1 : -1][-_CUTS:]:
+        seen = [run for run in runs if run.compute <= cut]
+        if len({(run.params, run.tokens) for run in seen}) < FEWEST_RUNS:
+            continue
+        fit = _Fit(seen)
+        law = fit.law(fit.theta)
+        for run in runs:
+            if run.compute > cut:
+                error = math.log(float(law.at(run.params, run.tokens)) / run.loss)
+                doublings = max(math.log2(run.compute / cut), 1.0)
+                excess.append((error**2 - fit.scatter**2) / doublings**2)
+    return math.sqrt(max(float(np.mean(excess)), LEAST_DRIFT**2))

@@ -1,317 +1,227 @@
-"""Compare a cloud run's loss with its forecast, and give a verdict in one sentence.
+"""Judge a cloud run by its losses: is it learning, is it stable, is it where it should be?
 
-A departure is an alarm of :mod:`funnel.forecast.watch`, or ``LASTING`` successive losses that are
-not finite. A run is confirmed only once the log would have shown the needed faults.
+The first two questions need no forecast. The stress test's detectors (:mod:`funnel.stress.detectors`)
+answer them from the losses and the planned schedule. The third compares medians of windows, each a
+hundredth of the run, with the band of the forecast. A run departs if LASTING successive windows lie
+more than ALARM half widths from the middle on the same side.
 """
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
-from statistics import median
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autoresearch.errors import HandoffError
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
-from funnel.forecast.band import EARLY, Catch, Forecast, log_middle
+from funnel.forecast.band import ALARM, BothRuns, Forecast
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.faults import catches, cut, power_lines
-from funnel.forecast.robust_fit import Array
-from funnel.forecast.watch import LASTING, SPIKE, Kind, Watch, median_error, noise_of
-from funnel.target.shape import size_text
+from funnel.forecast.schedule import GRID
+from funnel.stress.curve import MIN_POINTS, Curve
+from funnel.stress.detectors import RISE_NATS, divergence, plateau
+from trainer.spec import CurvePoint
 
-FEWEST_WINDOWS = LASTING + SPIKE
+LASTING = 3
+"""Successive losses or windows that are no accident."""
+WINDOW = 0.01
+"""Share of the run in a window."""
+MOST_POINTS = 1000
+"""Most points of a curve for the detectors; with more, neighbors are joined by their median."""
 
-Side: TypeAlias = Literal["above", "below", "slower", "rising", "stopped", "not finite"]
-_OF_LEVEL: frozenset[Kind] = frozenset({"level", "drift"})
-"""Kinds of alarm that say where the loss lies. The others say how it moves, against the forecast;
-its own movement decides in which words (:func:`_movement`)."""
-_OF_MEDIAN = 1.4826
-"""Standard deviation over the median absolute deviation, of a normal distribution."""
-_SURE = 3.0
-"""Standard errors by which a loss must have moved to be called falling or rising."""
-_LIKE: dict[Side, str] = {
-    "above": "is higher than a sound run's",
-    "below": "is lower than a sound run's",
-    "slower": "falls more slowly than a sound run's",
-    "rising": "has risen",
-    "stopped": "has stopped falling",
-}
+Question: TypeAlias = Literal["learning", "stable", "in place"]
+ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "no_band"]
+"""``within`` confirms the run; ``broken``: it does not learn, diverges or departs from the
+forecast. ``too_early``: the band is too wide so far. ``no_band``: there is no usable forecast."""
 
-ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
-"""Verdict on a cloud run.
 
-``within`` confirms the run; ``broken``: it departs from the forecast. ``too_early``: the log could
-not show the needed faults yet. ``too_wide``: the forecast is worthless.
-"""
+class Answer(Frozen):
+    """The answer to one question."""
+
+    question: Question
+    answer: Literal["yes", "no", "unknown"]
+    reason: str
+    step: NonNegativeInt | None = None
+    """Step since which the answer is no."""
 
 
 class Window(Frozen):
-    """Successive points, compared with the band."""
+    """Successive losses, compared with the band."""
 
-    tokens: PositiveInt
-    """Tokens of the middle point."""
     step: NonNegativeInt
-    points: PositiveInt
+    tokens: PositiveInt
     bpb: Finite
-    """Median of the points."""
+    """Median of the losses."""
     low_bpb: Finite
     middle_bpb: Finite
     high_bpb: Finite
-    beyond: Finite
-    """Distance outside the band, relative to the edge; 0 inside, negative below."""
 
-
-class Departure(Frozen):
-    """A lasting departure of the run from the band."""
-
-    side: Side
-    step: NonNegativeInt
-    tokens: PositiveInt
-    """Tokens of the first window or point that departs; ``step`` is its step."""
-    worst: Finite | None = None
-    """Largest relative distance from the middle; None if the loss was not finite."""
-    seen_at_step: NonNegativeInt | None = None
-    """Step at which the departure could be detected; None if the loss was not finite."""
+    @property
+    def off(self) -> float:
+        """Distance from the middle in half widths of the band; positive if the loss is too high."""
+        off = math.log(self.bpb / self.middle_bpb)
+        edge = self.high_bpb if off > 0 else self.low_bpb
+        return off / abs(math.log(edge / self.middle_bpb))
 
 
 class Verification(Frozen):
-    """Result of comparing a cloud log with its forecast."""
+    """The verdict on a cloud run, and the answers that it rests on."""
 
     verdict: ForecastVerdict
-    departure: Departure | None
-    """The departure if the verdict is ``broken``, else None."""
+    answers: tuple[Answer, ...]
     points: NonNegativeInt
     """Number of losses in the log."""
-    compared: NonNegativeInt
-    """Number of losses in the windows."""
-    before: NonNegativeInt
-    """Number of losses before the forecast begins."""
-    after: NonNegativeInt
-    """Number of losses after the forecast ends."""
     not_finite: NonNegativeInt
     repeated: NonNegativeInt
     """Number of losses dropped because the run was resumed from an earlier step."""
-    ranks: PositiveInt = 1
-    """Number of processes that wrote into the log; their mean loss is compared."""
+    ranks: PositiveInt
+    """Number of processes that wrote into the log; their mean loss is judged."""
     bytes_per_token: float | None
-    """Bytes per token used to convert nats into bits per byte; None if the log is in bits per byte.
-    """
-    caught: tuple[Catch, ...] = ()
-    """The needed faults and when each is caught, for a usable forecast without a departure."""
+    """Bytes per token that convert nats into bits per byte; None if unknown or not needed."""
     windows: tuple[Window, ...]
-    sentence: str
 
 
-def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> Verification:
-    """Compare a log with its forecast.
+def verify(
+    log: CloudLog, run: BothRuns, forecast: Forecast | None, bytes_per_token: float | None = None
+) -> Verification:
+    """Judge a cloud run by its log.
 
-    :param bytes_per_token: bytes per token of the cloud's tokenizer; None: the forecast's value.
-    :raises HandoffError: if the log is in nats per token and the bytes per token are unknown.
+    :param run: the planned run.
+    :param forecast: its forecast; None if there is none.
+    :param bytes_per_token: bytes per token of the cloud's tokenizer; None: the plan's value.
     """
-    factor, used_bytes = _to_bpb(log, forecast, bytes_per_token)
-    first, last = forecast.points[0].tokens, forecast.points[-1].tokens
-    inside = [p for p in log.points if first <= p.tokens <= last and math.isfinite(p.loss)]
-    tokens_P = np.array([float(point.tokens) for point in inside])
-    total = float(forecast.ladder.total_tokens)
-    parts = cut(tokens_P, first / total, total)
-    windows = tuple(_window([inside[i] for i in part], forecast, factor) for part in parts)
-    departure = _lost(log.points, forecast)
-    caught: tuple[Catch, ...] = ()
-    is_enough = len(parts) >= FEWEST_WINDOWS
-    if is_enough:
-        loss_P = np.array([point.loss for point in inside]) * factor
-        residual_P = np.log(np.maximum(loss_P, 1e-9)) - log_middle(forecast.points, tokens_P)
-        watch = _watch(forecast, tokens_P, residual_P, parts)
-        levels_W = np.array([float(np.median(residual_P[part])) for part in parts])
-        alarm = _alarm(watch, levels_W, windows)
-        if alarm and (departure is None or alarm.tokens <= departure.tokens):
-            departure = alarm
-        if departure is None and forecast.ladder.is_usable:
-            caught = catches(watch, forecast.ladder.wrong_size, all_faults=False)
-    missed = _not_yet(caught, windows, total)
-    verdict: ForecastVerdict = "within" if is_enough and not missed else "too_early"
-    if departure is not None:
+    in_bits = log.unit == "bits_per_byte"
+    known = None if in_bits else bytes_per_token or run.bytes_per_token
+    factor = 1.0 if in_bits else known and 1 / (math.log(2) * known)
+    windows: tuple[Window, ...] = ()
+    if forecast is not None and factor is not None:
+        windows = tuple(_windows(log.points, forecast, factor))
+    answers = (*_health(log, run, known), _place(windows, forecast, factor))
+    verdict: ForecastVerdict = "too_early"
+    if any(answer.answer == "no" for answer in answers):
         verdict = "broken"
-    elif not forecast.ladder.is_usable:
-        verdict = "too_wide"
+    elif not windows or forecast is None or forecast.telling_point is None:
+        verdict = "too_early" if forecast and forecast.telling_point and factor else "no_band"
+    elif all(answer.answer == "yes" for answer in answers):
+        verdict = "within"
     return Verification(
         verdict=verdict,
-        departure=departure,
+        answers=answers,
         points=len(log.points),
-        compared=sum(window.points for window in windows),
-        before=sum(point.tokens < first for point in log.points),
-        after=sum(point.tokens > last for point in log.points),
         not_finite=sum(not math.isfinite(point.loss) for point in log.points),
         repeated=log.repeated,
         ranks=log.ranks,
-        bytes_per_token=used_bytes,
-        caught=caught,
+        bytes_per_token=known,
         windows=windows,
-        sentence=_broken(departure)
-        if departure
-        else _unbroken(verdict, windows, caught, missed, forecast),
     )
 
 
-def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[float, float | None]:
+def _health(log: CloudLog, run: BothRuns, bytes_per_token: float | None) -> tuple[Answer, Answer]:
+    """Answer whether the run learns and whether it is stable."""
+    for finite, group in groupby(log.points, key=lambda point: math.isfinite(point.loss)):
+        lost = list(group)
+        if not finite and len(lost) >= LASTING:
+            why = f"{len(lost)} successive losses are not finite"
+            return (
+                Answer(question="learning", answer="unknown", reason="the loss is not finite"),
+                Answer(question="stable", answer="no", reason=why, step=_step(lost[0], run)),
+            )
+    nats = 1.0
     if log.unit == "bits_per_byte":
-        return 1.0, None
-    bytes_per_token = asked or forecast.bytes_per_token
-    if bytes_per_token is None:
-        proxy, target = forecast.proxy_text, forecast.target_text
-        raise HandoffError(
-            f"the log's loss is in nats a token of a vocabulary of {target.vocab_size:,}, and the "
-            f"forecast is from {proxy.tokenizer} with {proxy.vocab_size:,}: give the bytes that a "
-            "token of the cloud's tokenizer has on average with --bytes-per-token"
+        nats = math.log(2) * (bytes_per_token or run.bytes_per_token or 4.0)
+    points = _curve_points(log.points, run, nats)
+    warmup = run.schedule.warmup_steps
+    if len(points) < 2 * MIN_POINTS or points[-1].step <= warmup:
+        why = f"{len(points)} losses up to step {points[-1].step if points else 0:,} are too few"
+        return (
+            Answer(question="learning", answer="unknown", reason=why),
+            Answer(question="stable", answer="unknown", reason=why),
         )
-    return 1 / (math.log(2) * bytes_per_token), bytes_per_token
-
-
-def _window(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> Window:
-    middle = points[len(points) // 2]
-    bpb = median(point.loss for point in points) * factor
-    edges = forecast.at(np.array([middle.tokens], dtype=np.float64))
-    low, mid, high = (float(edge[0]) for edge in edges)
-    beyond = bpb / high - 1 if bpb > high else bpb / low - 1 if bpb < low else 0.0
-    return Window(
-        tokens=middle.tokens,
-        step=_step(middle, forecast),
-        points=len(points),
-        bpb=bpb,
-        low_bpb=low,
-        middle_bpb=mid,
-        high_bpb=high,
-        beyond=beyond,
+    curve = Curve(points, steps=points[-1].step, warmup=warmup)
+    first, last = float(np.median(curve.loss[: curve.short])), curve.last_level
+    risen = divergence(curve)
+    stable = Answer(question="stable", answer="yes", reason="no lasting rise of the loss")
+    if risen is not None:
+        stable = Answer(question="stable", answer="no", reason=risen.explanation, step=risen.step)
+    flat = plateau(curve) if risen is None else None
+    learning = Answer(
+        question="learning", answer="yes", reason=f"the loss fell from {first:.3f} to {last:.3f}"
     )
+    if points[0].step <= max(warmup, WINDOW * run.schedule.steps) and first - last < RISE_NATS:
+        why = f"the loss began at {first:.3f} and is at {last:.3f} nats per token"
+        learning = Answer(question="learning", answer="no", reason=why, step=points[0].step)
+    elif flat is not None:
+        learning = Answer(question="learning", answer="no", reason=flat.explanation, step=flat.step)
+    return learning, stable
 
 
-def _step(point: CloudPoint, forecast: Forecast) -> int:
-    return round(point.tokens / forecast.tokens_per_step) if point.step is None else point.step
-
-
-def _lost(points: Sequence[CloudPoint], forecast: Forecast) -> Departure | None:
-    """Return the first departure of LASTING successive losses that are not finite.
-
-    The losses need not lie within the forecast.
-    """
-    for finite, group in groupby(points, key=lambda point: math.isfinite(point.loss)):
-        run = list(group)
-        if not finite and len(run) >= LASTING:
-            step = _step(run[0], forecast)
-            return Departure(side="not finite", step=step, tokens=run[0].tokens)
-    return None
-
-
-def _watch(
-    forecast: Forecast, tokens_P: Array, residual_P: Array, parts: Sequence[NDArray[np.intp]]
-) -> Watch:
-    noise, correlation = noise_of(residual_P)
-    points_W = np.array([float(len(part)) for part in parts])
-    return Watch(
-        forecast.ladder.sound,
-        np.array([float(tokens_P[part].mean()) for part in parts]),
-        median_error(noise, correlation, points_W),
-        float(forecast.ladder.total_tokens),
-        partial(log_middle, forecast.points),
-    )
-
-
-def _alarm(watch: Watch, levels_W: Array, windows: Sequence[Window]) -> Departure | None:
-    """Return the first alarm, as a departure; None if there is none."""
-    alarm = watch.first_alarm(levels_W)
-    if alarm is None:
-        return None
-    since = windows[alarm.since]
-    level_W = levels_W[alarm.since : alarm.analysis + 1]
-    side: Side = "below" if levels_W[alarm.analysis] < 0 else "above"
-    if alarm.kind not in _OF_LEVEL:
-        loss_W = np.log([window.bpb for window in windows[alarm.since : alarm.analysis + 1]])
-        side = _movement(loss_W)
-    return Departure(
-        side=side,
-        step=since.step,
-        tokens=since.tokens,
-        worst=float(np.expm1(level_W[np.argmax(np.abs(level_W))])),
-        seen_at_step=windows[alarm.analysis].step,
-    )
-
-
-def _movement(loss_W: Array) -> Side:
-    """Return how a loss moves in the second half of its windows, since the first ones may precede a
-    fault: by the difference between their last and first thirds, against its standard error from
-    successive windows.
-
-    :param loss_W: log losses.
-    """
-    loss_W = loss_W[len(loss_W) // 2 :] if len(loss_W) >= 2 * LASTING else loss_W
-    third = max(1, len(loss_W) // 3)
-    change = float(loss_W[-third:].mean() - loss_W[:third].mean())
-    noise = float(np.median(np.abs(np.diff(loss_W)))) if len(loss_W) > 1 else 0.0
-    stderr = _OF_MEDIAN * noise / math.sqrt(third)
-    if abs(change) <= _SURE * stderr:
-        return "stopped"
-    return "rising" if change > 0 else "slower"
-
-
-def _not_yet(caught: Sequence[Catch], windows: Sequence[Window], total: float) -> list[Catch]:
-    """Return the needed faults that may be present in the log and would not be caught yet.
-
-    A run that stopped learning at the share EARLY of its steps always counts as present: nothing is
-    confirmed before the log could show it.
-    """
-    reached = windows[-1].tokens if windows else 0
+def _curve_points(points: Sequence[CloudPoint], run: BothRuns, nats: float) -> list[CurvePoint]:
+    """Return the finite losses as a curve with the planned rates, at most MOST_POINTS of them."""
+    finite = [point for point in points if math.isfinite(point.loss)]
+    joined = -(-len(finite) // MOST_POINTS) or 1
+    last = finite[joined - 1 :: joined]
+    loss = np.array([point.loss for point in finite[: joined * len(last)]]).reshape(-1, joined)
+    steps, rates = [_step(point, run) for point in last], run.schedule.rates()
+    lr = np.interp(steps, np.linspace(0, run.schedule.steps, GRID + 1), rates)
+    values = zip(steps, last, np.median(loss, axis=1) * nats, lr, strict=True)
     return [
-        catch
-        for catch in caught
-        if catch.by_tokens is None
-        and (catch.from_tokens < reached or catch.from_tokens <= EARLY * total)
+        CurvePoint.model_construct(
+            step=step, tokens=point.tokens, loss=float(level), lr=float(rate), grad_norm=1.0
+        )
+        for step, point, level, rate in values
     ]
 
 
-def _broken(departure: Departure) -> str:
-    since = f"step {departure.step:,} ({size_text(departure.tokens)} tokens)"
-    if departure.seen_at_step is None:
-        return f"broken: the loss is not finite since {since}"
-    return (
-        f"broken: against the forecast the loss {_LIKE[departure.side]} since about {since}, "
-        f"{departure.worst or 0:+.1%} of its middle; told at step {departure.seen_at_step:,}, and "
-        "fewer than one sound run in a hundred looks like it"
-    )
+def _step(point: CloudPoint, run: BothRuns) -> int:
+    return round(point.tokens / run.tokens_per_step) if point.step is None else point.step
 
 
-def _unbroken(
-    verdict: ForecastVerdict,
-    windows: Sequence[Window],
-    caught: Sequence[Catch],
-    missed: Sequence[Catch],
-    forecast: Forecast,
-) -> str:
-    """Return the sentence on a run without a departure."""
-    if not windows:
-        first = forecast.points[0]
-        return (
-            "too early to tell: too few losses lie within the forecast, which begins at step "
-            f"{first.step:,} ({size_text(first.tokens)} tokens)"
+def _windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> list[Window]:
+    first, last = forecast.points[0].tokens, forecast.points[-1].tokens
+    inside = [p for p in points if first <= p.tokens <= last and math.isfinite(p.loss)]
+    windows = []
+    for _, group in groupby(inside, key=lambda point: int((point.tokens - 1) / last / WINDOW)):
+        held = list(group)
+        middle = held[len(held) // 2]
+        low, mid, high = (float(e[0]) for e in forecast.at(np.array([float(middle.tokens)])))
+        windows.append(
+            Window(
+                step=_step(middle, forecast),
+                tokens=middle.tokens,
+                bpb=float(np.median([point.loss for point in held])) * factor,
+                low_bpb=low,
+                middle_bpb=mid,
+                high_bpb=high,
+            )
         )
+    return windows
+
+
+def _place(windows: Sequence[Window], forecast: Forecast | None, factor: float | None) -> Answer:
+    """Answer whether the run is where it should be."""
+    if forecast is None:
+        why = "the plan has no forecast"
+        return Answer(question="in place", answer="unknown", reason=why)
+    if factor is None:
+        why = (
+            "the bytes that a token of the cloud's tokenizer has are unknown; give them with "
+            "--bytes-per-token"
+        )
+        return Answer(question="in place", answer="unknown", reason=why)
+    if not windows:
+        why = f"no loss lies within the forecast, which begins at step {forecast.points[0].step:,}"
+        return Answer(question="in place", answer="unknown", reason=why)
+    if forecast.ladder.missed is None:
+        for side, sign in (("above", 1), ("below", -1)):
+            out = [sign * window.off > ALARM for window in windows]
+            for place in range(len(windows) - LASTING + 1):
+                if all(out[place : place + LASTING]):
+                    window = windows[place]
+                    far = window.bpb / window.middle_bpb - 1
+                    why = f"the loss is {abs(far):.1%} {side} the forecast's middle"
+                    return Answer(question="in place", answer="no", reason=why, step=window.step)
     last = windows[-1]
-    off = last.bpb / last.middle_bpb - 1
-    where = (
-        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens): now "
-        f"{last.bpb:.4f} bits per byte, {abs(off):.1%} {'above' if off > 0 else 'below'} the "
-        "forecast's middle"
-    )
-    if verdict == "too_wide":
-        return "; ".join([f"too wide to tell: {where}", *power_lines(forecast)])
-    if verdict == "too_early":
-        faults = " or ".join(catch.words for catch in missed) or "most faults"
-        return f"too early to tell: {where}, but the log could not show yet: {faults}"
-    by_now = ", ".join(
-        f"{catch.words} by step {round(catch.by_tokens / forecast.tokens_per_step):,}"
-        for catch in caught
-        if catch.by_tokens is not None
-    )
-    return f"within: {where}; would have been caught: {by_now}"
+    where = f"{last.bpb:.4f} bits per byte, {last.bpb / last.middle_bpb - 1:+.1%} off the middle"
+    telling = forecast.telling_point
+    if telling is not None and last.tokens >= telling.tokens:
+        return Answer(question="in place", answer="yes", reason=where)
+    return Answer(question="in place", answer="unknown", reason=f"{where}; {forecast.worth}")

@@ -7,8 +7,8 @@ from typing import Self, TypeAlias
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
-from funnel.forecast.rung_runs import RungRun, schedule_of
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
+from funnel.forecast.schedule import RungRun, schedule_of
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.shapes import training_flops
 from trainer.spec import Config, CurvePoint, TrialFailed, gpt

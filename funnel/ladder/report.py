@@ -186,12 +186,11 @@ def _score(bpb: float | None) -> str:
 
 
 def _law_line(name: str, fit: ScalingFit) -> Text:
-    law, ends = fit.law, fit.exponents
+    law, (alpha, beta) = fit.law, fit.exponents
     return Text(
         f"law       {name}: {law.floor:.3f} + {law.a:.3g} N^-{law.alpha:.3f} + {law.b:.3g} "
-        f"D^-{law.beta:.3f} bpb; alpha {ends.alpha_low:.2f} to {ends.alpha_high:.2f}, beta "
-        f"{ends.beta_low:.2f} to {ends.beta_high:.2f} (correlation {ends.correlation:+.2f}); a run "
-        f"scatters {fit.scatter:.2%} about it"
+        f"D^-{law.beta:.3f} bpb; alpha {alpha[0]:.2f} to {alpha[1]:.2f}, beta {beta[0]:.2f} to "
+        f"{beta[1]:.2f}; a run scatters {fit.scatter:.2%} about it"
     )
 
 
@@ -200,7 +199,7 @@ def _law_json(fit: ScalingFit | None) -> dict[str, Any] | None:
         return None
     return {
         "law": fit.law.model_dump(mode="json"),
-        "exponents": fit.exponents.model_dump(mode="json"),
+        "exponents": dict(zip(("alpha", "beta"), fit.exponents.tolist(), strict=True)),
         "scatter": fit.scatter,
         "drift_per_doubling": fit.drift_per_doubling,
         "runs": fit.runs,

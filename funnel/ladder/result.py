@@ -61,6 +61,13 @@ class PredictedRung(Frozen):
     at: str
     outcomes: tuple[Outcome, ...]
 
+    @property
+    def missed(self) -> float | None:
+        """The largest relative error of the predictions outside their intervals; None if none
+        was."""
+        errors = [one.error for one in self.outcomes if one.error and one.within is False]
+        return max(errors, key=abs, default=None)
+
 
 def largest_runs(plan: LadderPlanRow) -> list[LadderRun]:
     """Return the runs that are predicted before they are made, the winner's first."""

@@ -163,22 +163,22 @@ def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) 
         name="One day of the real run",
         command="./preflight.sh day",
         does=(
-            "the launch script for 24 hours, checkpoints and all, then its loss against the "
-            f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
+            "the launch script for 24 hours, checkpoints and all, then autoresearch verify; "
+            f"about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
         ),
         passes=(
-            (f"autoresearch verify exits {day_code(forecast)}, " if forecast else "")
-            + "no restart was needed, and the log's throughput is near "
+            f"autoresearch verify exits {day_code(forecast)}, "
+            "no restart was needed, and the log's throughput is near "
             f"{tokens_per_s:,.0f} tokens/s a GPU"
         ),
     )
 
 
-def day_code(forecast: Forecast) -> str:
+def day_code(forecast: Forecast | None) -> str:
     """Return, in words, verify's exit code after the first day of a sound run."""
-    point = forecast.telling_point
-    if point is None:
-        return "3 and not 1 (0 it cannot: its band is too wide)"
+    point = forecast.telling_point if forecast else None
+    if forecast is None or point is None:
+        return "3 and not 1 (0 it cannot: there is no usable forecast)"
     if point.tokens <= forecast.first_day_tokens:
         return "0"
     return f"3 and not 1 (0 not before {size_text(point.tokens)} tokens)"

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from agent.menu.files import menu_of
-from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen
 from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner
@@ -11,9 +10,9 @@ from funnel.attribution.result import AttributionResult, read_attribution
 from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.measured import Measured, measured_usage
-from funnel.forecast.band import BothRuns, Forecast, Text
-from funnel.forecast.from_ladder import make_ladder_forecast
-from funnel.forecast.rung_runs import schedule_of
+from funnel.cost.rates import Rates
+from funnel.forecast.band import BothRuns, Forecast, Text, make_forecast
+from funnel.forecast.schedule import schedule_of
 from funnel.ladder.points import of_recipe, rung_runs
 from funnel.ladder.result import LadderResult
 from funnel.plan.booking import DAY_S, Booking, Terms, make_booking
@@ -22,7 +21,14 @@ from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.recipe import Recipe, carried_recipe, departures, make_recipes
-from funnel.plan.risks import forecast_risks, risks
+from funnel.plan.risks import (
+    LaunchVerdict,
+    Reason,
+    against,
+    forecast_risks,
+    risks,
+    verdict_of,
+)
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 
@@ -50,11 +56,14 @@ class Handoff:
     booking: Booking
     recipes: tuple[Recipe, ...]
     """Recipes, the winner's first."""
+    run: BothRuns
+    """The run, as `verify` needs it."""
     forecast: Forecast | None
     """None if no ladder of the recipe gives one."""
     money: Bill
     checks: tuple[Check, ...]
-    risks: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    """What speaks against the launch, the heaviest first, then its risks."""
     changes: tuple[CarriedChange, ...]
     """The search's changes, and how each was carried."""
     attribution: AttributionResult | None
@@ -63,6 +72,10 @@ class Handoff:
     @property
     def winner(self) -> Recipe:
         return self.recipes[0]
+
+    @property
+    def verdict(self) -> LaunchVerdict:
+        return verdict_of(self.reasons)
 
 
 def make_handoff(
@@ -86,22 +99,28 @@ def make_handoff(
     shape = shape_of_winner(best, target, menu, case.row.text.vocab_size, measured)
     booking = _booking(case, shape.target, cluster, wishes, rates)
     recipes = make_recipes(case.candidates, booking, wishes.batch)
+    run = _planned_run(case, recipes[0], booking, wishes.bytes_per_token)
     forecast, no_forecast = None, ""
     try:
-        forecast = _forecast(case, recipes[0], booking, wishes, ladder)
+        forecast = _forecast(case, recipes[0], run, ladder)
     except HandoffError as error:
         no_forecast = str(error)
+    borne = (
+        *risks(case, recipes[0], booking),
+        *forecast_risks(recipes[0], forecast, no_forecast),
+    )
     return Handoff(
         case=case,
         wishes=wishes,
         booking=booking,
         recipes=recipes,
+        run=run,
         forecast=forecast,
         money=_money(case, booking, recipes[0], rates, ladder),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
-        risks=(
-            *risks(case, recipes[0], booking),
-            *forecast_risks(recipes[0], forecast, no_forecast),
+        reasons=(
+            *against(case, ladder),
+            *(Reason(verdict="GO", text=text) for text in borne),
         ),
         changes=tuple(
             carried_changes(
@@ -135,31 +154,18 @@ def _booking(
         target,
         cluster,
         mfu=speed,
-        gpu_hourly_usd=hourly_usd(cluster.gpu, rates),
+        gpu_hourly_usd=hourly_usd(cluster.gpu, rates, firm=not wishes.terms.spot),
         terms=wishes.terms,
         measured=wishes.measured,
     )
 
 
-def _forecast(
-    case: LaunchCase,
-    winner: Recipe,
-    booking: Booking,
-    wishes: Wishes,
-    ladder: LadderResult | None,
-) -> Forecast:
-    """Return the forecast from the ladder's rungs.
-
-    :raises HandoffError: if there is no ladder of the recipe, or it gives no law.
-    """
-    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
-    if not rungs:
-        raise HandoffError(
-            "no ladder of this recipe has left curves; run autoresearch ladder, then handoff again"
-        )
-    proxy, target, corpus = case.candidates[0].config, booking.target, case.row.text
-    steps = winner.schedule
-    both = BothRuns(
+def _planned_run(
+    case: LaunchCase, winner: Recipe, booking: Booking, bytes_per_token: float | None
+) -> BothRuns:
+    """Return what `verify` needs to know of the run."""
+    target, corpus, steps = booking.target, case.row.text, winner.schedule
+    return BothRuns(
         target=target.name,
         corpus=corpus.name,
         proxy_text=Text(
@@ -170,18 +176,33 @@ def _forecast(
         target_text=Text(
             tokenizer="the cloud's",
             vocab_size=target.vocab_size,
-            bytes_per_token=wishes.bytes_per_token,
+            bytes_per_token=bytes_per_token or target.bytes_per_token,
         ),
         target_params=target.parameter_count.blocks,
         tokens_per_step=steps.tokens_per_step,
         seq_len=target.seq_len,
         first_day_tokens=max(1, round(booking.compute.tokens_per_s * DAY_S)),
+        schedule=schedule_of(case.candidates[0].config, steps.steps, steps.warmup_steps),
     )
-    return make_ladder_forecast(
+
+
+def _forecast(
+    case: LaunchCase, winner: Recipe, run: BothRuns, ladder: LadderResult | None
+) -> Forecast:
+    """Return the forecast from the ladder's rungs.
+
+    :raises HandoffError: if there is no ladder of the recipe, or it gives no law.
+    """
+    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
+    if ladder is None or not rungs:
+        raise HandoffError(
+            "no ladder of this recipe has left curves; run autoresearch ladder, then handoff again"
+        )
+    return make_forecast(
         rungs,
-        both,
-        schedule_of(proxy, steps.steps, steps.warmup_steps),
+        run,
         seed=case.row.seed,
+        missed=ladder.predicted.missed if ladder.predicted else None,
         other_rules=tuple(departures(winner)),
     )
 

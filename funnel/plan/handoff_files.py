@@ -10,8 +10,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.attribution.worth import estimate_text
-from funnel.forecast.band import Forecast
-from funnel.forecast.faults import power_lines
+from funnel.forecast.band import BothRuns, Forecast, read_forecast, read_run
 from funnel.plan.bundle import json_bytes
 from funnel.plan.checks import (
     FP8_TOLERANCE,
@@ -50,12 +49,14 @@ Megatron-LM ignores either without the other, and both together need another pac
 _FILES = resources.files("funnel.plan")
 
 
-def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
+def handoff_files(plan: Handoff, out: Path, *, anyway: bool = False) -> dict[str, bytes]:
     """Return the content of each file in the plan's directory, by name, without the manifest.
 
     :param out: path of the directory, as the pages show it.
+    :param anyway: whether to write the scripts although the verdict is DO NOT LAUNCH.
     """
-    values, forecast = _values(plan, out), plan.forecast
+    has_scripts = anyway or plan.verdict != "DO NOT LAUNCH"
+    values, forecast = _values(plan, out) | {"has_scripts": has_scripts}, plan.forecast
     files = {
         "README.md": _rendered("README.md.j2", plan.winner, values),
         PLAN_FILE: json_bytes(plan_json(plan)),
@@ -67,7 +68,6 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         files |= draw(lambda: draw_long_runs(values["long_runs"])).files
     if forecast is not None:
         files[FORECAST_FILE] = json_bytes(forecast.model_dump(mode="json"))
-        files["forecast.csv"] = forecast.to_csv().encode()
         files |= draw(lambda: forecast_picture(forecast)).files
     if plan.winner.projection.source.code:
         files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
@@ -76,6 +76,8 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         files[recipe.script] = _rendered("launch_megatron.sh.j2", recipe, values)
         if recipe.is_continuation:
             files[HALF_LR_FILE] = _rendered(f"{HALF_LR_FILE}.j2", recipe, values)
+    if not has_scripts:
+        files = {name: text for name, text in files.items() if not name.endswith(".sh")}
     return files
 
 
@@ -102,6 +104,7 @@ def plan_json(plan: Handoff) -> dict[str, object]:
             for use in winner.layouts
         ],
         "schedule": winner.schedule.model_dump(mode="json"),
+        "run": plan.run.model_dump(mode="json"),
         "compute": plan.booking.compute.model_dump(mode="json"),
         "checkpoints": winner.checkpoints.model_dump(mode="json"),
         "recipes": [
@@ -115,8 +118,22 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "changes": [change.model_dump(mode="json") for change in plan.changes],
         "confirmed": case.confirmed[1].model_dump(mode="json") if case.confirmed else None,
         "attribution": plan.attribution.model_dump(mode="json") if plan.attribution else None,
-        "risks": list(plan.risks),
+        "verdict": plan.verdict,
+        "reasons": [reason.model_dump(mode="json") for reason in plan.reasons],
     }
+
+
+def read_planned(path: Path) -> tuple[BothRuns, Forecast | None]:
+    """Return the run of a launch plan, and its forecast if it has one.
+
+    :param path: the plan's directory, or its ``forecast.json`` alone.
+    :raises HandoffError: if there is no plan, or it cannot be read.
+    """
+    forecast = path if path.is_file() else path / FORECAST_FILE
+    if forecast.exists():
+        found = read_forecast(forecast)
+        return found, found
+    return read_run(path / PLAN_FILE), None
 
 
 _FILTERS: dict[str, Callable[..., str]] = {
@@ -163,7 +180,6 @@ def _values(plan: Handoff, out: Path) -> dict[str, Any]:
         "booking": plan.booking,
         "compute": plan.booking.compute,
         "forecast": plan.forecast,
-        "power_lines": list(power_lines(plan.forecast)) if plan.forecast else [],
         "money": plan.money,
         "winner": winner,
         "campaign_id": " ".join(case.row.id.split()),

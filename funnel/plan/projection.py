@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import Shape
+from funnel.transfer.bounds import Bounded, out_of_bounds
 from funnel.transfer.carry import Carried, carry
 from trainer.code import slot_of
 from trainer.spec import Config
@@ -68,6 +69,8 @@ class Projection(Carried):
     target: TargetArchitecture
     source: Config
     """The proxy's config."""
+    bounded: tuple[Bounded, ...] = ()
+    """Values that were carried beyond published practice, and what is taken instead."""
 
     @property
     def departures(self) -> tuple[str, ...]:
@@ -125,4 +128,19 @@ def project(
         tokens_per_step=batch_size and batch_size * target.seq_len,
         lr_rule=target.lr_rule,
     )
-    return Projection(target=target, source=config, **dict(carried))
+    bounded = {one.name: one for one in out_of_bounds(carried)}
+    taken = {name: type(getattr(carried.config, name))(one.taken) for name, one in bounded.items()}
+    warmup_fraction = carried.warmup_fraction
+    if "lr_warmup" in taken:
+        warmup_fraction = taken["lr_warmup"] / carried.steps
+    values = dict(carried) | {
+        "config": carried.config.model_copy(update=taken),
+        "warmup_fraction": warmup_fraction,
+        "carried": tuple(
+            one.model_copy(update={"target": taken[one.name], "rule": bounded[one.name].words})
+            if one.name in taken
+            else one
+            for one in carried.carried
+        ),
+    }
+    return Projection(target=target, source=config, bounded=tuple(bounded.values()), **values)

@@ -220,6 +220,8 @@ def departures(recipe: Recipe) -> Iterator[str]:
     projection = recipe.projection
     if projection.lr_rule != "mup":
         yield f"width by {projection.lr_rule}, there by mup"
+    for one in projection.bounded:
+        yield f"{one.name} bounded at {one.taken:.4g}, there as carried"
     kept, tokens = projection.source.tokens_per_step, recipe.schedule.tokens_per_step
     by_rule = batches(projection.target.tokens, kept)["step_law"]
     if abs(tokens / by_rule - 1) >= NEAR:

@@ -1,9 +1,13 @@
-"""List the risks of a launch plan for the person who pays for it."""
+"""Judge a launch plan for the person who pays for it: what speaks against it, and its risks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
 
+from agent.menu.files import menu_of
+from autoresearch.values import Frozen
+from funnel.cost.measured import lead_sentence
 from funnel.forecast.band import Forecast
-from funnel.forecast.faults import power_lines
+from funnel.ladder.result import LadderResult
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
@@ -12,14 +16,21 @@ from funnel.plan.projection import CODE_FILE, Projection
 from funnel.plan.recipe import Recipe, batch_words, departures
 from funnel.target.shape import size_text
 
-USUAL_WARMUP = 0.01
-"""Largest usual warm-up, as a share of the schedule.
-
-GPT-3: 375 M of 300 B tokens (arXiv 2005.14165, appendix B). Llama 2: 2000 steps of 4 M of 2 T
-tokens (arXiv 2307.09288, section 2.2).
-"""
 WIDE_APART = 2.0
 """Ratio of the rules' largest to smallest value above which their disagreement is a risk."""
+
+
+LaunchVerdict: TypeAlias = Literal["GO", "NOT YET", "DO NOT LAUNCH"]
+WEIGHTS: tuple[LaunchVerdict, ...] = ("GO", "NOT YET", "DO NOT LAUNCH")
+"""The verdicts, the heaviest last."""
+
+
+class Reason(Frozen):
+    """A reason of a plan's verdict."""
+
+    verdict: LaunchVerdict
+    """The verdict that it demands at least; ``GO`` for a risk that a launch must bear."""
+    text: str
 
 
 def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
@@ -33,21 +44,13 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
     if words := batch_words(winner):
         yield words
     yield from _carried_over(projection)
-    schedule, share = winner.schedule, projection.warmup_fraction
-    if share > USUAL_WARMUP:
-        tokens = size_text(schedule.warmup_steps * schedule.tokens_per_step)
-        yield (
-            f"the warm-up is {share:.1%} of the schedule, as in the long runs of "
-            f"{case.candidates[0].horizon_steps:,} steps: {schedule.warmup_steps:,} steps, "
-            f"{tokens} tokens, where published runs take less than {USUAL_WARMUP:.0%}; the first "
-            "day may not test the full learning rate, and longer stress runs carry a smaller share"
-        )
+    yield from (one.words for one in projection.bounded)
     if winner.precision == "bf16" and projection.source.precision == "fp32":
         yield "the proxies trained in fp32 and the run is planned in bf16"
     if booking.target.norm == "layernorm":
         yield "Megatron-LM's LayerNorm has a bias; the proxies' has none"
-    if booking.target.positions == projection.source.positions == "rotary":
-        base, proxys = booking.target.rope_base, projection.source.rope_base
+    base, proxys = booking.target.rope_base, projection.source.rope_base
+    if booking.target.positions == projection.source.positions == "rotary" and base != proxys:
         yield f"the rotary base is {base:,.10g}, and the proxies trained with {proxys:,.10g}"
     if code := projection.source.code:
         yield (
@@ -55,7 +58,11 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
             f"until you patch Megatron-LM and test the patch against {CODE_FILE}"
         )
     yield from _doubts(case)
-    yield from _search_risks(case)
+    if case.ranking_test is None or case.ranking_test.fidelity is None:
+        yield (
+            "how well short runs predict long ones was not measured; autoresearch stress "
+            "--spread 6 does"
+        )
     yield from _not_measured(winner, booking)
 
 
@@ -72,8 +79,8 @@ def forecast_risks(winner: Recipe, forecast: Forecast | None, no_forecast: str) 
                 "the forecast's law is of rungs to which the recipe was carried otherwise than to "
                 f"the target: {'; '.join(other)}"
             )
-        if not forecast.ladder.is_usable:
-            yield from power_lines(forecast)
+        if forecast.telling_point is None:
+            yield forecast.worth
 
 
 def _carried_over(projection: Projection) -> Iterator[str]:
@@ -156,29 +163,62 @@ def _doubts(case: LaunchCase) -> Iterator[str]:
         )
 
 
-def _search_risks(case: LaunchCase) -> Iterator[str]:
-    """Yield doubts that the winner beats the baseline, and that the ranking beats chance."""
-    best = case.candidates[0].standing
-    if best.stderr is None:
-        yield "the noise of long runs is unknown: stress them with --seeds 2"
-    lead, doubt = best.delta_vs_baseline, best.delta_stderr
-    known = "" if doubt is None else f" (se {doubt:.4f})"
-    if lead is not None and (lead >= 0 or (doubt is not None and -lead < 2 * doubt)):
+def against(case: LaunchCase, ladder: LadderResult | None) -> Iterator[Reason]:
+    """Yield what speaks against a launch now, the heaviest first."""
+    best, search = case.candidates[0], case.search
+    if best.config == menu_of(case.row).baseline:
+        yield Reason(verdict="DO NOT LAUNCH", text="the winner is the baseline: nothing was found")
+    elif search.kept == 0:
+        text = f"the search kept nothing in {search.iterations} iterations"
+        yield Reason(verdict="DO NOT LAUNCH", text=text)
+    lead = best.standing.delta_vs_baseline
+    if lead is not None and lead >= 0:
+        text = f"in the long runs the winner is no better than the baseline ({lead:+.4f})"
+        yield Reason(verdict="DO NOT LAUNCH", text=text)
+    gain = case.confirmed[1].headline if case.confirmed else None
+    if gain is not None and gain.lo > 0:
+        text = f"on fresh runs the winner is worse than the baseline: {case.confirmed_words}"
+        yield Reason(verdict="DO NOT LAUNCH", text=text)
+    elif case.confirmed is None or not case.confirmed[1].stands:
+        text = f"the winner's gain is not confirmed on fresh runs: {case.confirmed_words}"
+        yield Reason(verdict="NOT YET", text=text)
+    yield from (Reason(verdict="NOT YET", text=text) for text in _open_questions(case, ladder))
+
+
+def _open_questions(case: LaunchCase, ladder: LadderResult | None) -> Iterator[str]:
+    standing, test = case.candidates[0].standing, case.ranking_test
+    lead, doubt = standing.delta_vs_baseline, standing.delta_stderr
+    if lead is None or doubt is None:
         yield (
-            f"against the baseline's long runs the winner is at {lead:+.4f} bits per byte"
-            f"{known}: it is not shown to be better"
+            "how sure the winner's lead over the baseline is in long runs was not measured; run "
+            "autoresearch stress --seeds 2, with the baseline"
         )
-    if case.confirmed is not None and not case.confirmed[1].stands:
-        yield f"the gain of the short runs was not confirmed: {case.confirmed_words}"
-    test = case.ranking_test
-    if test is None or test.fidelity is None:
+    elif 0 > lead > -2 * doubt:
         yield (
-            "how well short runs predict long ones was not measured; autoresearch stress "
-            "--spread 6 does"
+            f"in the long runs the winner is at {lead:+.4f} (se {doubt:.4f}) against the baseline, "
+            "less than two standard errors; run autoresearch stress --seeds 4"
         )
-    elif test.fidelity.kendall.lo <= 0:
+    if ladder is None or ladder.lead is None:
+        yield "whether the lead lasts with size was not measured; run autoresearch ladder"
+    else:
+        if ladder.missing:
+            yield f"the ladder still lacks {ladder.missing} runs; run autoresearch ladder"
+        if ladder.lead.trend == "melts" or not ladder.lead.stands:
+            yield lead_sentence(ladder.lead)
+        if ladder.predicted and ladder.predicted.missed is not None:
+            yield (
+                "the ladder's prediction of its own largest rung was "
+                f"{ladder.predicted.missed:+.1%} off and outside its interval, so larger sizes "
+                "cannot be predicted from it; run autoresearch ladder --hours with more"
+            )
+    if test is not None and test.fidelity is not None and test.fidelity.kendall.lo <= 0:
         yield (
-            f"the ranking by short runs cannot be distinguished from chance (Kendall "
-            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may "
-            "have been left out"
+            "the ranking by short runs cannot be distinguished from chance (Kendall "
+            f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been left "
+            "out; run autoresearch stress --first 16 --spread 8"
         )
+
+
+def verdict_of(reasons: Sequence[Reason]) -> LaunchVerdict:
+    """Return the verdict: that of the heaviest reason."""
+    return max((one.verdict for one in reasons), key=WEIGHTS.index, default="GO")

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from funnel.cost.figures import Figure, Section, View
 from funnel.cost.gpus import GB10
+from funnel.cost.rates import Rates
 from funnel.ladder.shapes import timed_trials
 from funnel.plan.booking import DAY_S
 from funnel.plan.layout import GB, USABLE, Cluster, layouts

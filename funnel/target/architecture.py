@@ -89,6 +89,8 @@ class TargetArchitecture(Frozen):
     :class:`~trainer.spec.Config`."""
     token_budget: Total | None = None
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
+    bytes_per_token: Annotated[float, Field(ge=0.1, le=100)] | None = None
+    """Mean UTF-8 bytes per token of its tokenizer on the text it trains on; None if unknown."""
     fixed: Annotated[tuple[RatioName, ...], Field(strict=False)] = ()
     """Ratios that must not change; the others may be searched and are carried back."""
     lr_rule: Literal["mup", "sqrt_width"] = "mup"

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from agent.settings.environment import Rates
 from funnel.cost.gpus import GPUS
+from funnel.cost.rates import Rates
 from funnel.ladder.result import LadderResult
 from funnel.plan.bundle import write_bundle
 from funnel.plan.case import LaunchCase, read_case

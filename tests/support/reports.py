@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.settings.environment import Rates
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
 from funnel.cost.bill import search_bill
 from funnel.cost.measured import Usage
+from funnel.cost.rates import Rates
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import (

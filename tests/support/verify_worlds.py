@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from funnel.forecast.band import BothRuns, Text
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.rung_runs import GRID, RungRun, ScheduleShape
+from funnel.forecast.schedule import GRID, RungRun, ScheduleShape
 from trainer.spec import CurvePoint
 
 Array = NDArray[np.float64]
@@ -95,13 +95,13 @@ class World:
         sizes = [1e7 * 2.0**k for k in range(self.rungs)]
         return [self._rung(size, rng) for size in [sizes[0], *sizes]]
 
-    def target(self) -> tuple[BothRuns, ScheduleShape]:
-        """Return the planned run and its schedule."""
+    def target(self) -> BothRuns:
+        """Return the planned run."""
         n = 1e7 * 2.0 ** (self.rungs - 1) * self.leap
         schedule, batch = self._schedule(n)
         text = Text(tokenizer="bpe", vocab_size=50_000, bytes_per_token=BYTES)
         tokens = schedule.steps * round(batch)
-        both = BothRuns(
+        return BothRuns(
             target="target",
             corpus="world",
             proxy_text=text,
@@ -110,18 +110,19 @@ class World:
             tokens_per_step=round(batch),
             seq_len=1024,
             first_day_tokens=max(1, tokens // 7),
+            schedule=schedule,
         )
-        return both, schedule
 
     def end_bpb(self) -> float:
         """Return the final bits per byte of a sound target run, without its individual offset."""
-        both, schedule = self.target()
-        end = ENDS[self.end](both.target_params, schedule.steps * both.tokens_per_step)
+        both = self.target()
+        end = ENDS[self.end](both.target_params, both.schedule.steps * both.tokens_per_step)
         return end / math.log(2) / BYTES
 
     def log(self, kind: str, draw: int) -> CloudLog:
         """Return the log of a target's run of one of KINDS."""
-        both, schedule = self.target()
+        both = self.target()
+        schedule = both.schedule
         rng = np.random.default_rng([self.seed, 7, draw])
         n = both.target_params / (2 if kind == "half size" else 1)
         steps = self._logged(schedule.steps)

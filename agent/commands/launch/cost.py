@@ -10,7 +10,6 @@ from rich.text import Text
 
 from agent.commands.options import JsonOption, fill, takes
 from agent.search.first_row import read_campaign_row
-from agent.settings.environment import read_rates
 from agent.workbench.console import answer
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
@@ -22,6 +21,7 @@ from funnel.cost.figures import View, usd_text
 from funnel.cost.gpus import find_gpu
 from funnel.cost.measured import Usage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
+from funnel.cost.rates import read_rates
 from funnel.plan.handoff_files import PLAN_FILE
 from funnel.plan.timeline import PUBLISHED_SPEED, measured_speed, timeline_view
 from funnel.target.architecture import load_target

@@ -1,5 +1,6 @@
 """``autoresearch handoff`` and ``verify``: the launch plan, and the run's first day."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -9,27 +10,27 @@ from pydantic import Field
 from rich.text import Text
 
 from agent.commands.options import JsonOption, takes
-from agent.settings.environment import read_rates
 from agent.workbench.console import answer
 from agent.workbench.greeting import epochs_text
 from agent.workbench.places import CampaignOption, existing_campaign
-from autoresearch.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError, SettingsError
 from autoresearch.safe_text import plain
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
-from funnel.forecast.band import read_forecast
+from funnel.cost.rates import read_rates
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
-from funnel.forecast.verification import ForecastVerdict, Verification
-from funnel.forecast.verification import verify as compare
+from funnel.forecast.verification import ForecastVerdict, Question, Verification
+from funnel.forecast.verification import verify as judge_log
 from funnel.ladder.result import read_ladder
 from funnel.plan.booking import USUAL_PREEMPTIONS, Terms
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
-from funnel.plan.handoff_files import FORECAST_FILE, handoff_files, plan_json
+from funnel.plan.handoff_files import handoff_files, plan_json, read_planned
 from funnel.plan.layout import Cluster
+from funnel.plan.risks import LaunchVerdict
 from funnel.plan.utilisation import read_measured
-from funnel.target.architecture import load_target
+from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.shape import size_text
 
 
@@ -57,6 +58,7 @@ class Asked(Frozen):
     bytes_per_token: Annotated[float, Field(ge=0.1, le=100)] | None = Field(
         None, description="Mean bytes per token of the large run's tokenizer, if known."
     )
+    anyway: bool = Field(False, description="Write the scripts although the plan advises against.")
     out: Path = Field(Path("handoff"), description="Folder for the plan.")
 
 
@@ -70,7 +72,8 @@ def handoff(
     """Write the launch plan: recipe, scripts, layout, cost, forecast.
 
     The plan is for the best finalist of the latest stress test. It replaces an earlier plan unless
-    someone has edited that.
+    someone has edited that. Its verdict is the exit code: 0 GO, 3 NOT YET, 4 DO NOT LAUNCH. The
+    last writes no script without --anyway.
     """
     out = asked.out
     refuse_foreign(out)
@@ -80,7 +83,7 @@ def handoff(
     wishes = Wishes(
         mfu=asked.mfu,
         batch=asked.global_batch,
-        bytes_per_token=asked.bytes_per_token,
+        bytes_per_token=_bytes_per_token(asked, architecture, as_json=as_json),
         terms=Terms(
             spot=asked.spot,
             preemptions_per_day=rates.preemptions_per_day or USUAL_PREEMPTIONS,
@@ -91,10 +94,32 @@ def handoff(
     best = case.candidates[0]
     ladder = read_ladder(case.directory, of=(best.config, best.horizon_steps))
     plan = make_handoff(case, architecture, cluster, wishes, rates, ladder=ladder)
-    files = handoff_files(plan, out)
+    files = handoff_files(plan, out, anyway=asked.anyway)
     write_bundle(out, files)
     fields = plan_json(plan) | {"out": str(out), "files": sorted(files)}
     answer(fields, _lines(plan, out), as_json=as_json)
+    if code := _LAUNCH_CODES[plan.verdict]:
+        raise typer.Exit(code)
+
+
+def _bytes_per_token(asked: Asked, target: TargetArchitecture, *, as_json: bool) -> float | None:
+    """Return the bytes per token of the run's tokenizer: the option's, the target file's, or what a
+    person at a terminal answers."""
+    known = asked.bytes_per_token or target.bytes_per_token
+    if known or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return known
+    said = typer.prompt(
+        f"bytes per token of {target.name}'s tokenizer on your text, so that verify can compare "
+        "its loss (tokenizers of 128,256 tokens have about 4.4; empty: unknown)",
+        default="",
+        show_default=False,
+    )
+    try:
+        return float(said) if said.strip() else None
+    except ValueError as error:
+        raise SettingsError(
+            f"{said!r} is not a number of bytes; give it with --bytes-per-token"
+        ) from error
 
 
 def epochs_of(plan: Handoff) -> float:
@@ -104,14 +129,15 @@ def epochs_of(plan: Handoff) -> float:
     were the campaign's.
     """
     corpus, tokens = plan.case.row.text, plan.winner.schedule.tokens
-    if plan.wishes.bytes_per_token is None:
+    bytes_per_token = plan.run.target_text.bytes_per_token
+    if bytes_per_token is None:
         return tokens / corpus.train_tokens
-    return tokens * plan.wishes.bytes_per_token / corpus.train_bytes
+    return tokens * bytes_per_token / corpus.train_bytes
 
 
-def _lines(plan: Handoff, out: Path) -> list[str]:
+def _lines(plan: Handoff, out: Path) -> list[str | Text]:
     winner, compute = plan.winner, plan.booking.compute
-    lines = [
+    lines: list[str | Text] = [
         f"recipe    {out / winner.file} · {out / winner.script}",
         f"target    {plan.booking.target.name} · {size_text(winner.schedule.tokens)} tokens in "
         f"{winner.schedule.steps:,} steps of {winner.schedule.tokens_per_step:,}",
@@ -131,25 +157,36 @@ def _lines(plan: Handoff, out: Path) -> list[str]:
             f"{size_text(first.tokens)} tokens, {last.low_bpb:.3f} … {last.high_bpb:.3f} at "
             f"{size_text(last.tokens)}"
         )
-    return [*lines, *(f"risk      {risk}" for risk in plan.risks), f"read      {out / 'README.md'}"]
+    borne = [reason.text for reason in plan.reasons if reason.verdict == "GO"]
+    lines += [f"risk      {text}" for text in borne]
+    lines += [f"read      {out / 'README.md'}", Text(f"verdict   {plan.verdict}", style="bold")]
+    for reason in plan.reasons:
+        if reason.verdict != "GO":
+            lines.append(f"          {reason.verdict}: {reason.text}")
+    if plan.verdict == "DO NOT LAUNCH":
+        lines.append("          no launch script is written without --anyway")
+    return lines
+
+
+_LAUNCH_CODES: dict[LaunchVerdict, int] = {"GO": 0, "NOT YET": 3, "DO NOT LAUNCH": 4}
 
 
 CANNOT_TELL = 3
-"""Exit code for a run that is neither within the forecast nor broken."""
+"""Exit code for a run that is neither confirmed nor broken."""
 CANNOT_READ = 4
-"""Exit code for a log or forecast that cannot be read or compared."""
+"""Exit code for a log or plan that cannot be read."""
 SHOWN = 12
 _EXIT_CODES: dict[ForecastVerdict, int] = {
     "within": 0,
     "broken": 1,
     "too_early": CANNOT_TELL,
-    "too_wide": CANNOT_TELL,
+    "no_band": CANNOT_TELL,
 }
-_STYLES: dict[ForecastVerdict, str] = {
-    "within": "green",
-    "broken": "bold red",
-    "too_early": "yellow",
-    "too_wide": "yellow",
+_STYLES = {"yes": "green", "no": "bold red", "unknown": "yellow"}
+_QUESTIONS: dict[Question, str] = {
+    "learning": "is it learning?",
+    "stable": "is it stable?",
+    "in place": "is it where it should be?",
 }
 
 
@@ -175,16 +212,15 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the loss of a cloud run with the plan's forecast.
+    """Judge a cloud run by its losses: learning, stable, and where it should be?
 
-    Exit code 0: the run follows the forecast. 1: it is faulty. 3: too early to tell, or the band is
-    too wide. 4: the log or the forecast cannot be read or compared.
+    Exit code 0: yes to all three. 1: no to one of them. 3: too early to tell, or there is no usable
+    forecast. 4: the log or the plan cannot be read.
     """
-    path = handoff if handoff.is_file() else handoff / FORECAST_FILE
     try:
-        forecast = read_forecast(path)
-        count = TokenCount(forecast.tokens_per_step, forecast.seq_len, log_every)
-        found = compare(read_cloud_log(log, count), forecast, bytes_per_token)
+        run, forecast = read_planned(handoff)
+        count = TokenCount(run.tokens_per_step, run.seq_len, log_every)
+        found = judge_log(read_cloud_log(log, count), run, forecast, bytes_per_token)
     except AutoresearchError as error:
         typer.echo(f"error: {plain(str(error))}", err=True)
         raise typer.Exit(CANNOT_READ) from error
@@ -194,32 +230,30 @@ def verify(
 
 
 def _verdict_lines(found: Verification) -> Iterator[Text]:
+    for one in found.answers:
+        since = "" if one.step is None else f" since step {one.step:,}"
+        yield Text.assemble(
+            f"{_QUESTIONS[one.question]:<26}",
+            (f"{one.answer}{since}", _STYLES[one.answer]),
+            f": {one.reason}",
+        )
     if found.windows:
         yield Text(
-            f"{'step':>10} {'tokens':>8} {'bpb':>8} {'low':>8} {'middle':>8} {'high':>8} "
-            f"{'outside':>8}",
+            f"{'step':>10} {'tokens':>8} {'bpb':>8} {'low':>8} {'middle':>8} {'high':>8}",
             style="bold",
         )
     stride = -(-len(found.windows) // SHOWN) or 1
     for window in found.windows[::-1][::stride][::-1]:
         yield Text(
             f"{window.step:>10,} {size_text(window.tokens):>8} {window.bpb:>8.4f} "
-            f"{window.low_bpb:>8.4f} {window.middle_bpb:>8.4f} {window.high_bpb:>8.4f} "
-            + (f"{window.beyond:>+8.1%}" if window.beyond else f"{'-':>8}"),
-            style="red" if window.beyond else "",
+            f"{window.low_bpb:>8.4f} {window.middle_bpb:>8.4f} {window.high_bpb:>8.4f}",
+            style="red" if abs(window.off) > 1 else "",
         )
-    yield Text(found.sentence, style=_STYLES[found.verdict])
-    counts = {
-        "before the forecast begins": found.before,
-        "after its end": found.after,
-        "not finite": found.not_finite,
-        "repeated after a restart, and counted once": found.repeated,
-    }
-    parts = [
-        f"{found.points:,} losses, {found.compared:,} compared in {len(found.windows)} windows "
-        "(medians)",
-        *(f"{number:,} {what}" for what, number in counts.items() if number),
-    ]
+    parts = [f"{found.points:,} losses"]
+    if found.not_finite:
+        parts.append(f"{found.not_finite:,} not finite")
+    if found.repeated:
+        parts.append(f"{found.repeated:,} repeated after a restart, and counted once")
     if found.ranks > 1:
         parts.append(f"the mean of {found.ranks} processes")
     if found.bytes_per_token is not None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.settings.environment import rate_variables, read_environment
+from agent.settings.environment import read_environment
 from autoresearch.campaign_files import has_file
 from autoresearch.code import module_command
 from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import JOURNAL_FILE, is_imported
 from autoresearch.program import install_command
+from funnel.cost.rates import rate_variables
 from trainer.machine.environment import allowed_environment
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from funnel.cost.argument import argument_view
 from funnel.cost.bill import make_bill
 from funnel.cost.figures import View, rounded_usd, usd_text
 from funnel.cost.measured import Usage, measured_usage
+from funnel.cost.rates import Rates
 from tests.support.configs import config
 from tests.support.rows import (
     baseline_row,

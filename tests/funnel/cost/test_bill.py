@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError, HandoffError, SettingsError
 from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
 from funnel.cost.gpus import GPUS
 from funnel.cost.measured import Concordance, Measured, Usage
 from funnel.cost.ownership import cluster_view
+from funnel.cost.rates import Rates
 from funnel.plan.layout import Cluster, layouts
 from funnel.plan.timeline import PUBLISHED_SPEED, UnitSpeed, measured_speed, timeline_view
 from funnel.target.architecture import TargetArchitecture, load_target

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError
 from funnel.cost.gpus import GPUS, find_gpu, hourly_usd
+from funnel.cost.rates import Rates
 from funnel.plan.layout import (
     Cluster,
     Layout,

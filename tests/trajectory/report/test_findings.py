@@ -7,8 +7,8 @@ from statistics import fmean
 import pytest
 
 from agent.search.stopping import Work
-from agent.settings.environment import Rates
 from autoresearch.errors import JournalError
+from funnel.cost.rates import Rates
 from tests.support.configs import config
 from tests.support.curves import points
 from tests.support.present import known
