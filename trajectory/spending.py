@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AliasChoices, Field
 
@@ -22,6 +22,10 @@ KwhPrice: TypeAlias = Annotated[
 """The one price of electricity, for a campaign's own bill and for every cost command. It is
 KWH_USD, or AUTORESEARCH_USD_PER_KWH if KWH_USD is not set."""
 KWH_NAMES = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
+
+RUNS_PER_ITERATION = 2.05
+"""Trials of a night for each iteration: the baseline's seeds, the pairs that the judge asks for,
+and the confirmation. 100 iterations took about 205."""
 
 CLOCK_BACK_S = 1.0
 """Seconds by which a row may end before the row above it. Beyond that the clock was set back."""
@@ -145,6 +149,16 @@ class LaneUse:
         return min(1.0, self.busy_s / self.lane_s) if self.lane_s > 0 else None
 
 
+class Phase(Frozen):
+    """Hours and money of one of the three phases of a large run's preparation."""
+
+    name: Literal["search", "long runs", "cloud"]
+    hours: NonNegative
+    usd: NonNegative
+    why: str
+    """Where the figures are from."""
+
+
 class SearchBill(Frozen):
     """Seconds, energy and money of a campaign's search, its long runs included.
 
@@ -160,6 +174,8 @@ class SearchBill(Frozen):
     supposed_kw: NonNegative
     electricity_usd: NonNegative
     write_off_usd: NonNegative
+    phases: tuple[Phase, ...] = ()
+    """The search, the long runs, and the cloud run if it is known."""
 
     @property
     def usd(self) -> float:

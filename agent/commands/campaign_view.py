@@ -135,9 +135,10 @@ class CampaignView:
 
         :raises JournalError: if the journal is damaged or empty.
         """
-        from funnel.cost.bill import search_bill  # noqa: PLC0415
+        from funnel.cost.bill import plan_of, search_bill  # noqa: PLC0415
         from funnel.cost.measured import Usage  # noqa: PLC0415
         from funnel.cost.rates import read_rates  # noqa: PLC0415 (of use to the report alone)
+        from trainer.telemetry.summary import device_text  # noqa: PLC0415
         from trajectory.curves import read_curve  # noqa: PLC0415
         from trajectory.report.findings import ReportedKnob, read_findings  # noqa: PLC0415
 
@@ -152,7 +153,8 @@ class CampaignView:
             menu.knob_values,
             lambda trial_id: read_curve(self.directory, trial_id),
             lambda row: usage.add(row, rates.spark_kw),
-            lambda: search_bill(rates, usage),
+            lambda: search_bill(rates, usage, plan_of(row.id)),
+            device_text(self.directory),
         )
 
     def status(self) -> Glance:

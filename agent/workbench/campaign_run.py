@@ -123,6 +123,7 @@ def run_campaign(
             *([branch.note] if branch else ()),
             target_tokens=options.target_tokens(menu.name),
             verbose=options.verbose,
+            iters=goal.iterations,
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)

@@ -20,14 +20,20 @@ from trainer.executors.lanes import shares, usable_cores
 from trainer.machine.flops import TrainingFlops, block_weights
 from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import CorpusInfo, gpt
+from trajectory.spending import RUNS_PER_ITERATION
 
 
 def greet(
-    session: Session, *more: str, target_tokens: int | None = None, verbose: bool = False
+    session: Session,
+    *more: str,
+    target_tokens: int | None = None,
+    iters: int | None = None,
+    verbose: bool = False,
 ) -> None:
     """Print the campaign, the trainer, the device and the limits of a session.
 
     :param more: further lines for this kind of work.
+    :param iters: iterations that a search will make, for its tokens.
     :param target_tokens: token budget of the target that the campaign is for, if known.
     :param verbose: whether to print the details of a command, too.
     """
@@ -52,6 +58,12 @@ def greet(
         if settings.device == "cpu" and (line := slow_on_cpu(campaign.menu, settings, info)):
             session.say(line, "yellow")
         session.say(f"epochs    {each}")
+        if iters and (a_trial := trial_tokens(campaign.menu, settings)):
+            runs = round(iters * RUNS_PER_ITERATION)
+            session.say(
+                f"tokens    about {runs * a_trial:,} in {iters:,} iterations: {runs:,} trials of "
+                f"{a_trial:,}, with the baseline, the pairs and the confirmation"
+            )
         print_lines(session.console, warnings(epochs, info), "yellow")
     else:
         print_lines(session.console, session.own.lines())
@@ -144,18 +156,27 @@ def phases_of(
     They are its short runs, unless the budget is in seconds; the stress test; the ladder's rung of
     the baseline's size; and the target, if it is known.
     """
-    baseline, budget = gpt(menu.baseline), settings.budget
+    baseline = gpt(menu.baseline)
     a_step = baseline.tokens_per_step
     found: dict[str, int] = {}
-    if budget.unit != "seconds":  # the number of steps in so many seconds is not known beforehand
-        each = a_step if budget.unit == "steps" else 1
-        found[f"{budget} a trial"] = int(budget.amount) * each
+    if a_trial := trial_tokens(menu, settings):
+        found[f"{settings.budget} a trial"] = a_trial
     long_steps = settings.horizon_steps or STRESS_STEPS
     found[f"stress of {long_steps:,} steps"] = long_steps * a_step
     # Count parameters as a ladder does: without tables, which learn one token at a time.
     params = baseline.n_layer * block_weights(baseline)
     found[f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter"] = TOKENS_PER_PARAMETER * params
     return found if target_tokens is None else found | {"target": target_tokens}
+
+
+def trial_tokens(menu: ProxyMenu, settings: CampaignSettings) -> int | None:
+    """Return the tokens of a trial of the baseline; None for a budget in seconds, whose steps are
+    not known beforehand."""
+    budget = settings.budget
+    if budget.unit == "seconds":
+        return None
+    each = gpt(menu.baseline).tokens_per_step if budget.unit == "steps" else 1
+    return int(budget.amount) * each
 
 
 def epochs_text(epochs: float) -> str:

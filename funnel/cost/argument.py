@@ -51,6 +51,7 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
             "bill": bill.as_json(),
         },
         sections=(
+            Section("phases", "the three phases", tuple(_phases(bill))),
             Section("per_iter_usd", f"one iteration, {seconds:.4g} s", iteration),
             Section(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
             Section("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
@@ -64,6 +65,12 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
         ),
         assumptions=tuple(_assumptions(rates, usage, bill)),
     )
+
+
+def _phases(bill: Bill) -> Iterator[Figure]:
+    for phase in bill.search.phases:
+        key, label = f"{phase.name.replace(' ', '_')}_usd", f"{phase.name}, {phase.hours:,.4g} h"
+        yield Figure(key, label, phase.usd, phase.why)
 
 
 def _paid(
@@ -215,8 +222,17 @@ def _assumptions(rates: Rates, usage: Usage, bill: Bill) -> Iterator[str]:
         f"the unit's ${rates.spark_capex_usd:,.0f} are spread over {rates.spark_life_years:g} years"
         " of use around the clock, whatever machine this was"
     )
+    if bill.run.source == SUPPOSED_RUN:
+        yield (
+            f"FINAL_NODE_HOURS, {bill.run.hours:g} h on a node of 8 H100, is the article's "
+            "assumption: --handoff takes a plan's"
+        )
     if usage.source == SUPPOSED:
-        yield "ITER_SECONDS and CAMPAIGN_ITERS are not measured here: see --campaign"
+        yield (
+            "ITER_SECONDS and CAMPAIGN_ITERS are not measured here: see --campaign; the article "
+            f"counts one trial an iteration, a night takes {rates.runs_per_iteration:g} "
+            "(RUNS_PER_ITERATION)"
+        )
     elif usage.metered_s == 0:
         machine = usage.machine or "the machine"
         yield f"no energy was metered: SPARK_KW, {rates.spark_kw:g} kW, stands for {machine}'s draw"

@@ -20,6 +20,7 @@ a booking is wasted.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +28,14 @@ from pydantic import Field, ValidationError
 
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
-from funnel.cost.measured import Measured, Usage
+from funnel.cost.measured import SUPPOSED, Measured, Usage
 from funnel.cost.rates import GPUS_PER_NODE, Rates
-from trajectory.spending import SearchBill
+from trajectory.spending import Phase, SearchBill
 
 HOURS_PER_DAY = 24
+USUAL_PLAN = Path("handoff/plan.json")
+SHORT_STEPS = 60
+"""Steps of a usual trial."""
 MOST_LOST = 0.9
 """Largest share of the time that may be lost; beyond it a run is called impossible."""
 SUPPOSED_RUN = "the rates"
@@ -177,7 +181,7 @@ def make_bill(
     :param measured: measured quantities on the search's worth.
     """
     return Bill(
-        search=search_bill(rates, usage),
+        search=search_bill(rates, usage, run or CloudRun.supposed(rates)),
         run=run or CloudRun.supposed(rates),
         wrong_pick_rate=rates.wrong_pick_rate,
         wrong_pick_rate_after=rates.wrong_pick_rate_after,
@@ -185,9 +189,13 @@ def make_bill(
     )
 
 
-def search_bill(rates: Rates, usage: Usage) -> SearchBill:
-    """Price a search."""
+def search_bill(rates: Rates, usage: Usage, run: CloudRun | None = None) -> SearchBill:
+    """Price a search.
+
+    :param run: the cloud run that it prepares, for the phases; None if it is unknown.
+    """
     return SearchBill(
+        phases=tuple(_phases(rates, usage, run)),
         seconds=usage.seconds,
         metered_s=usage.metered_s,
         kwh=usage.kwh,
@@ -196,6 +204,50 @@ def search_bill(rates: Rates, usage: Usage) -> SearchBill:
         electricity_usd=usage.kwh * rates.kwh_usd,
         write_off_usd=usage.seconds / 3600 * rates.spark_amortized_hourly,
     )
+
+
+def use_usd(rates: Rates, seconds: float, kwh: float | None = None) -> float:
+    """Return the cost of using a unit: electricity and write-off.
+
+    :param kwh: metered energy; None: by SPARK_KW.
+    """
+    hours = seconds / 3600
+    drawn = hours * rates.spark_kw if kwh is None else kwh
+    return drawn * rates.kwh_usd + hours * rates.spark_amortized_hourly
+
+
+def _phases(rates: Rates, usage: Usage, run: CloudRun | None) -> Iterator[Phase]:
+    search_s, long_s = usage.baseline_s + usage.iterations_s, usage.stress_s
+    search_kwh, long_kwh = usage.baseline_kwh + usage.iterations_kwh, usage.stress_kwh
+    why = f"{usage.iterations} iterations", f"{usage.stress_runs} runs"
+    if usage.source == SUPPOSED:
+        runs = usage.iterations * rates.runs_per_iteration
+        search_s = runs * rates.iter_seconds
+        long_s = rates.stress_runs * rates.stress_steps / SHORT_STEPS * rates.iter_seconds
+        search_kwh, long_kwh = (s / 3600 * rates.spark_kw for s in (search_s, long_s))
+        why = (
+            f"{runs:,.0f} trials of {rates.iter_seconds:g} s for {usage.iterations} iterations: "
+            "baseline, pairs, confirmation",
+            f"{rates.stress_runs:g} runs of {rates.stress_steps:g} steps, where a trial has "
+            f"{SHORT_STEPS}",
+        )
+    for name, seconds, kwh, said in zip(
+        ("search", "long runs"), (search_s, long_s), (search_kwh, long_kwh), why, strict=True
+    ):
+        usd = use_usd(rates, seconds, kwh)
+        yield Phase(name=name, hours=seconds / 3600, usd=usd, why=said)
+    if run is not None:
+        said = f"{run.gpus} {run.gpu.upper()} at ${run.gpu_hourly_usd:g}/h, by {run.source}"
+        yield Phase(name="cloud", hours=run.expected_hours, usd=run.usd, why=said)
+
+
+def plan_of(campaign_id: str | None, plan_file: Path = USUAL_PLAN) -> CloudRun | None:
+    """Return the run of the usual launch plan, if there is one of this campaign, or of any if none
+    is given."""
+    if not plan_file.exists():
+        return None
+    planned_for, run = planned_run(plan_file)
+    return run if campaign_id in {None, planned_for} else None
 
 
 def planned_run(plan_file: Path) -> tuple[str, CloudRun]:

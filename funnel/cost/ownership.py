@@ -146,6 +146,8 @@ def cluster_view(rates: Rates, gpu: Gpu, gpus: int) -> View:
         sections=(Section("monthly_usd", title, _figures(CLUSTER, values)),),
         assumptions=(
             *_speeds(rates),
+            f"the GPUs cost ${hourly_usd(gpu, rates):g}/h, spot; firm they cost "
+            f"${hourly_usd(gpu, rates, firm=True):g}",
             f"together units keep {rates.spark_scaling:.0%} of their speed (SPARK_SCALING)",
             "units are worth nothing after their life, and need no network, cooling or care",
         ),

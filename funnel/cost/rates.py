@@ -9,7 +9,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from autoresearch.errors import SettingsError
 from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean
-from trajectory.spending import DEFAULT_KWH_USD, KWH_NAMES, KwhPrice, Price
+from trajectory.spending import (
+    DEFAULT_KWH_USD,
+    KWH_NAMES,
+    RUNS_PER_ITERATION,
+    KwhPrice,
+    Price,
+)
 
 HOURS_PER_YEAR = 365.25 * 24
 MONTHS_PER_YEAR = 12
@@ -53,9 +59,12 @@ class Rates(Frozen):
     iter_seconds: Amount = 88.0
     """Seconds of one trial on the desktop unit; the published search has one for each iteration."""
     campaign_iters: Annotated[int, Field(gt=0, le=10**9)] = 100
-    night_runs_per_iter: Amount = 2.05
-    """Trials of a night for each iteration: the baseline's seeds, the pairs that the judge asks
-    for, and the confirmation. 100 iterations took about 205."""
+    runs_per_iteration: Amount = RUNS_PER_ITERATION
+    """Trials of a night for each iteration."""
+    stress_runs: Amount = 8
+    """Runs of a stress test: the three best and the baseline, on two seeds."""
+    stress_steps: Amount = 1000
+    """Steps of each, where a trial of ITER_SECONDS has 60."""
     final_node_hours: Amount = 168.0
     """Hours of the final run on a node of 8 H100."""
     wrong_pick_rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5

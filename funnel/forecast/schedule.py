@@ -22,23 +22,17 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.forecast.scaling_law import Array
 from trainer.spec import Config, CurvePoint
 
-GRID = 256
-"""Number of equal parts into which a run is divided."""
-FIRST_SHARE, WARMUPS = 0.02, 2.0
-"""Share of a run, and multiple of its warm-up, before which the loss follows no known form."""
-MOMENTUM_STEPS = 1000
-"""Steps in which the gain of a decrease settles to 63 %: Tissue et al.'s lambda is 0.999."""
+GRID = 256  # equal parts of a run
+FIRST_SHARE, WARMUPS = 0.02, 2.0  # a share and a multiple of the warm-up, before which no form fits
+MOMENTUM_STEPS = 1000  # a gain settles to 63 % in so many: Tissue et al.'s lambda is 0.999
 BINS, FEWEST_BINS = 40, 12
-LATE = 0.8
-"""Share of a run after which the curve determines its final loss."""
+LATE = 0.8  # share of a run after which the curve determines its final loss
+BIN_ERROR = 0.002  # long runs vary by as much with the order of their text
+# Of ln k, ln b, ln c, and the powers of tokens by which k and c change: the data term falls with a
+# power of 0.28 to 0.37 of the tokens (Hoffmann et al., Besiroglu et al.), the gain with the peak
+# rate.
 PRIOR = np.array([math.log(0.1), math.log(0.5), math.log(0.03), -0.3, -0.15])
 PRIOR_SD = np.array([2.0, 0.7, 2.0, 0.12, 0.12])
-"""Prior means and sds of ln k, ln b, ln c, and of the powers of tokens by which k and c change.
-
-The data term falls with a power of 0.28 to 0.37 of the tokens (Hoffmann et al., Besiroglu et al.),
-the gain of annealing with the peak rate."""
-BIN_ERROR = 0.002
-"""Relative error of a bin: long runs vary by as much with the order of their text."""
 
 
 class ScheduleShape(Frozen):
@@ -47,8 +41,7 @@ class ScheduleShape(Frozen):
     steps: PositiveInt
     warmup_steps: NonNegativeInt
     kind: Literal["cosine", "linear", "wsd"] = "cosine"
-    decay_share: NonNegative = 0.2
-    """Share of the steps, at the end, in which the rate of ``wsd`` falls."""
+    decay_share: NonNegative = 0.2  # at the end, in which the rate of wsd falls
     lr_min_ratio: NonNegative = 0.0
 
     @property
@@ -61,27 +54,13 @@ class ScheduleShape(Frozen):
         done = np.linspace(0.0, 1.0, GRID + 1)
         warmup = self.warmup_steps / self.steps
         after = np.clip((done - warmup) / max(1 - warmup, 1e-9), 0.0, 1.0)
-        if self.kind == "cosine":
-            fall = 0.5 * (1 + np.cos(math.pi * after))
-        elif self.kind == "linear":
-            fall = 1 - after
-        else:
-            fall = np.clip((1 - done) / max(self.decay_share, 1e-9), 0.0, 1.0)
+        fall = {
+            "cosine": 0.5 * (1 + np.cos(math.pi * after)),
+            "linear": 1 - after,
+            "wsd": np.clip((1 - done) / max(self.decay_share, 1e-9), 0.0, 1.0),
+        }[self.kind]
         rates: Array = self.lr_min_ratio + (1 - self.lr_min_ratio) * fall
-        if warmup > 0:
-            rates = np.where(done < warmup, done / warmup, rates)
-        return rates
-
-    def sums(self) -> Array:
-        """Return the sum of rates up to each boundary, in units of a whole run at the peak."""
-        rates = self.rates()
-        return np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 / GRID)])
-
-    def progress(self) -> Array:
-        """Return the sum of rates up to each boundary, relative to the whole run's."""
-        sums = self.sums()
-        progress: Array = sums / sums[-1]
-        return progress
+        return np.where(done < warmup, done / max(warmup, 1e-9), rates)
 
     def features(self, share: Array) -> tuple[Array, Array]:
         """Return the progress at these shares of the run, and the gain from decreases that is
@@ -91,7 +70,8 @@ class ScheduleShape(Frozen):
         fall_K[done[1:] * self.steps <= self.warmup_steps] = 0.0
         since_XK = np.maximum(done[:, None] - done[None, 1:], 0.0) * self.steps
         gain = -np.expm1(-since_XK / MOMENTUM_STEPS) @ fall_K
-        progress = np.maximum(np.interp(share, done, self.progress()), 1e-6)
+        sums = np.concatenate([[0.0], np.cumsum(rates[1:] + rates[:-1])])
+        progress = np.maximum(np.interp(share, done, sums / sums[-1]), 1e-6)
         return progress, gain[-1] - np.interp(share, done, gain)
 
 
@@ -108,18 +88,12 @@ def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
 
 @dataclass(frozen=True, slots=True)
 class RungRun:
-    """A finished run of a ladder with its curve."""
+    """A finished run of a ladder with its curve; parameters are without embeddings."""
 
     params: float
-    """Parameters without embeddings."""
-    tokens_per_step: float
+    tokens: float
     schedule: ScheduleShape
     curve: Sequence[CurvePoint]
-
-    @property
-    def tokens(self) -> float:
-        """Tokens of the whole run."""
-        return self.schedule.steps * self.tokens_per_step
 
 
 class Curves:
@@ -130,20 +104,17 @@ class Curves:
 
     def __init__(self, runs: Sequence[RungRun]) -> None:
         """:raises HandoffError: if too few of a run's losses count."""
-        parts = [_binned(run) for run in runs]
+        self.runs, self._parts = runs, [_binned(run) for run in runs]
         self.largest = max(run.tokens for run in runs)
-        self._parts = parts
-        self._scale = [
-            np.full(len(p[0]), r.tokens / self.largest) for r, p in zip(runs, parts, strict=True)
-        ]
+        self._scales = [run.tokens / self.largest for run in runs]
 
     def fit(self, chosen: Sequence[int]) -> Array:
         """Return the correction that fits the chosen runs best."""
         from scipy.optimize import least_squares  # noqa: PLC0415 (slow to load)
 
         loss_P, progress_P, left_P = np.concatenate([self._parts[k][1:] for k in chosen], axis=1)
-        scale_P = np.concatenate([self._scale[k] for k in chosen])
-        sizes = [len(self._scale[k]) for k in chosen]
+        sizes = [self._parts[k].shape[1] for k in chosen]
+        scale_P = np.repeat([self._scales[k] for k in chosen], sizes)
         starts = np.cumsum([0, *sizes[:-1]])
 
         def residuals(theta: Array) -> Array:
@@ -156,11 +127,10 @@ class Curves:
         theta: Array = least_squares(residuals, PRIOR, loss="soft_l1", xtol=1e-4).x
         return theta
 
-    def end_levels(self, theta: Array) -> list[float]:
-        """Return the logarithms of the runs' final losses, freed of the noise of their last
-        steps."""
-        levels = []
-        for (share, loss, progress, left), scale in zip(self._parts, self._scale, strict=True):
+    def end_levels(self) -> list[float]:
+        """Return the logarithms of the runs' final losses, freed of their last steps' noise."""
+        theta, levels = self.fit(range(len(self.runs))), []
+        for (share, loss, progress, left), scale in zip(self._parts, self._scales, strict=True):
             late = share >= LATE
             levels.append(float(np.mean((loss - over_end(theta, scale, progress, left))[late])))
         return levels
@@ -177,8 +147,8 @@ def _binned(run: RungRun) -> Array:
     counts = (first * steps < step) & (step <= steps) & np.isfinite(loss)
     if counts.sum() < FEWEST_BINS:
         raise HandoffError(
-            f"a rung of the ladder has {counts.sum()} losses between its warm-up and its end, and a "
-            f"curve needs {FEWEST_BINS}; train longer rungs with: autoresearch ladder"
+            f"a rung of the ladder has {counts.sum()} losses between its warm-up and its end, and "
+            f"a curve needs {FEWEST_BINS}; train longer rungs with: autoresearch ladder"
         )
     share, loss = step[counts] / steps, np.log(loss[counts])
     ends = np.union1d(np.geomspace(first, 1, BINS // 2), np.linspace(first, 1, BINS // 2))

@@ -1,13 +1,15 @@
 """Judge a cloud run by its losses: is it learning, is it stable, is it where it should be?
 
-The first two questions need no forecast. The stress test's detectors (:mod:`funnel.stress.detectors`)
-answer them from the losses and the planned schedule. The third compares medians of windows, each a
-hundredth of the run, with the band of the forecast. A run departs if LASTING successive windows lie
-more than ALARM half widths from the middle on the same side.
+The first two questions need no forecast: the stress test's detectors
+(:mod:`funnel.stress.detectors`) answer them from the losses and the planned schedule. The third
+compares medians of windows, each a hundredth of the run, with the band of the forecast. A run
+departs if LASTING successive windows lie more than ALARM half widths from the middle on the same
+side.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, TypeAlias
 
@@ -21,12 +23,10 @@ from funnel.stress.curve import MIN_POINTS, Curve
 from funnel.stress.detectors import RISE_NATS, divergence, plateau
 from trainer.spec import CurvePoint
 
-LASTING = 3
-"""Successive losses or windows that are no accident."""
-WINDOW = 0.01
-"""Share of the run in a window."""
-MOST_POINTS = 1000
-"""Most points of a curve for the detectors; with more, neighbors are joined by their median."""
+LASTING = 3  # successive losses or windows that are no accident
+WINDOW = 0.01  # share of the run in a window
+FLAT_SHARE, LEAST_FALL = 0.004, 0.01  # a large run's loss falls more slowly than a long run's
+MOST_POINTS = 1000  # of a curve for the detectors; beyond, neighbors are joined by their median
 
 Question: TypeAlias = Literal["learning", "stable", "in place"]
 ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "no_band"]
@@ -34,49 +34,42 @@ ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "no_band"]
 forecast. ``too_early``: the band is too wide so far. ``no_band``: there is no usable forecast."""
 
 
-class Answer(Frozen):
-    """The answer to one question."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question, and the step since which it is no."""
 
     question: Question
     answer: Literal["yes", "no", "unknown"]
     reason: str
-    step: NonNegativeInt | None = None
-    """Step since which the answer is no."""
+    step: int | None = None
 
 
 class Window(Frozen):
-    """Successive losses, compared with the band."""
+    """The median of successive losses, and the band there."""
 
     step: NonNegativeInt
     tokens: PositiveInt
     bpb: Finite
-    """Median of the losses."""
     low_bpb: Finite
     middle_bpb: Finite
     high_bpb: Finite
 
     @property
     def off(self) -> float:
-        """Distance from the middle in half widths of the band; positive if the loss is too high."""
-        off = math.log(self.bpb / self.middle_bpb)
-        edge = self.high_bpb if off > 0 else self.low_bpb
-        return off / abs(math.log(edge / self.middle_bpb))
+        """Distance from the middle in half widths of the band, above zero if too high."""
+        edge = self.high_bpb if self.bpb > self.middle_bpb else self.low_bpb
+        return math.log(self.bpb / self.middle_bpb) / abs(math.log(edge / self.middle_bpb))
 
 
 class Verification(Frozen):
-    """The verdict on a cloud run, and the answers that it rests on."""
+    """The verdict on a cloud run, and the answers that it rests on.
+
+    ``bytes_per_token`` converted the log's nats; it is None if it is unknown or not needed.
+    """
 
     verdict: ForecastVerdict
     answers: tuple[Answer, ...]
-    points: NonNegativeInt
-    """Number of losses in the log."""
-    not_finite: NonNegativeInt
-    repeated: NonNegativeInt
-    """Number of losses dropped because the run was resumed from an earlier step."""
-    ranks: PositiveInt
-    """Number of processes that wrote into the log; their mean loss is judged."""
     bytes_per_token: float | None
-    """Bytes per token that convert nats into bits per byte; None if unknown or not needed."""
     windows: tuple[Window, ...]
 
 
@@ -91,66 +84,59 @@ def verify(
     """
     in_bits = log.unit == "bits_per_byte"
     known = None if in_bits else bytes_per_token or run.bytes_per_token
-    factor = 1.0 if in_bits else known and 1 / (math.log(2) * known)
-    windows: tuple[Window, ...] = ()
-    if forecast is not None and factor is not None:
-        windows = tuple(_windows(log.points, forecast, factor))
-    answers = (*_health(log, run, known), _place(windows, forecast, factor))
-    verdict: ForecastVerdict = "too_early"
-    if any(answer.answer == "no" for answer in answers):
+    windows: list[Window] = []
+    if forecast is not None and (in_bits or known):
+        windows = _windows(log.points, forecast, 1.0 if in_bits else math.log(2) * (known or 1.0))
+    place = Answer("in place", "unknown", "the plan has no forecast")
+    if windows and forecast is not None:
+        place = _place(windows, forecast)
+    elif forecast is not None:
+        why = f"no loss lies within the forecast, which begins at step {forecast.points[0].step:,}"
+        if not in_bits and known is None:
+            why = "the bytes per token of its tokenizer are unknown; give --bytes-per-token"
+        place = Answer("in place", "unknown", why)
+    answers = (*_health(log, run), place)
+    told = {answer.answer for answer in answers}
+    verdict: ForecastVerdict = "within" if told == {"yes"} else "too_early"
+    if "no" in told:
         verdict = "broken"
-    elif not windows or forecast is None or forecast.telling_point is None:
-        verdict = "too_early" if forecast and forecast.telling_point and factor else "no_band"
-    elif all(answer.answer == "yes" for answer in answers):
-        verdict = "within"
+    elif forecast is None or forecast.telling_point is None or not (in_bits or known):
+        verdict = "no_band"
     return Verification(
         verdict=verdict,
         answers=answers,
-        points=len(log.points),
-        not_finite=sum(not math.isfinite(point.loss) for point in log.points),
-        repeated=log.repeated,
-        ranks=log.ranks,
         bytes_per_token=known,
-        windows=windows,
+        windows=tuple(windows),
     )
 
 
-def _health(log: CloudLog, run: BothRuns, bytes_per_token: float | None) -> tuple[Answer, Answer]:
+def _health(log: CloudLog, run: BothRuns) -> tuple[Answer, Answer]:
     """Answer whether the run learns and whether it is stable."""
     for finite, group in groupby(log.points, key=lambda point: math.isfinite(point.loss)):
         lost = list(group)
         if not finite and len(lost) >= LASTING:
             why = f"{len(lost)} successive losses are not finite"
-            return (
-                Answer(question="learning", answer="unknown", reason="the loss is not finite"),
-                Answer(question="stable", answer="no", reason=why, step=_step(lost[0], run)),
-            )
-    nats = 1.0
-    if log.unit == "bits_per_byte":
-        nats = math.log(2) * (bytes_per_token or run.bytes_per_token or 4.0)
-    points = _curve_points(log.points, run, nats)
+            stable = Answer("stable", "no", why, _step(lost[0], run))
+            return Answer("learning", "unknown", why), stable
+    # The detectors think in nats per token; four bytes a token are usual.
+    usual = math.log(2) * (run.bytes_per_token or 4.0)
+    points = _curve_points(log.points, run, usual if log.unit == "bits_per_byte" else 1.0)
     warmup = run.schedule.warmup_steps
     if len(points) < 2 * MIN_POINTS or points[-1].step <= warmup:
-        why = f"{len(points)} losses up to step {points[-1].step if points else 0:,} are too few"
-        return (
-            Answer(question="learning", answer="unknown", reason=why),
-            Answer(question="stable", answer="unknown", reason=why),
-        )
+        why = f"{len(points)} losses, within the warm-up or too few"
+        return Answer("learning", "unknown", why), Answer("stable", "unknown", why)
     curve = Curve(points, steps=points[-1].step, warmup=warmup)
     first, last = float(np.median(curve.loss[: curve.short])), curve.last_level
-    risen = divergence(curve)
-    stable = Answer(question="stable", answer="yes", reason="no lasting rise of the loss")
-    if risen is not None:
-        stable = Answer(question="stable", answer="no", reason=risen.explanation, step=risen.step)
-    flat = plateau(curve) if risen is None else None
-    learning = Answer(
-        question="learning", answer="yes", reason=f"the loss fell from {first:.3f} to {last:.3f}"
-    )
-    if points[0].step <= max(warmup, WINDOW * run.schedule.steps) and first - last < RISE_NATS:
+    learning = Answer("learning", "yes", f"the loss fell from {first:.3f} to {last:.3f}")
+    stable = Answer("stable", "yes", "no lasting rise of the loss")
+    begins_early = points[0].step <= max(warmup, WINDOW * run.schedule.steps)
+    if risen := divergence(curve):
+        stable = Answer("stable", "no", risen.explanation, risen.step)
+    if begins_early and first - last < RISE_NATS:
         why = f"the loss began at {first:.3f} and is at {last:.3f} nats per token"
-        learning = Answer(question="learning", answer="no", reason=why, step=points[0].step)
-    elif flat is not None:
-        learning = Answer(question="learning", answer="no", reason=flat.explanation, step=flat.step)
+        learning = Answer("learning", "no", why, points[0].step)
+    elif not risen and (flat := plateau(curve, flat_share=FLAT_SHARE, least_fall=LEAST_FALL)):
+        learning = Answer("learning", "no", flat.explanation, flat.step)
     return learning, stable
 
 
@@ -175,7 +161,11 @@ def _step(point: CloudPoint, run: BothRuns) -> int:
     return round(point.tokens / run.tokens_per_step) if point.step is None else point.step
 
 
-def _windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> list[Window]:
+def _windows(points: Sequence[CloudPoint], forecast: Forecast, nats: float) -> list[Window]:
+    """Return the windows.
+
+    :param nats: what one bit per byte is in the log's unit.
+    """
     first, last = forecast.points[0].tokens, forecast.points[-1].tokens
     inside = [p for p in points if first <= p.tokens <= last and math.isfinite(p.loss)]
     windows = []
@@ -187,7 +177,7 @@ def _windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float) ->
             Window(
                 step=_step(middle, forecast),
                 tokens=middle.tokens,
-                bpb=float(np.median([point.loss for point in held])) * factor,
+                bpb=float(np.median([point.loss for point in held])) / nats,
                 low_bpb=low,
                 middle_bpb=mid,
                 high_bpb=high,
@@ -196,32 +186,18 @@ def _windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float) ->
     return windows
 
 
-def _place(windows: Sequence[Window], forecast: Forecast | None, factor: float | None) -> Answer:
+def _place(windows: Sequence[Window], forecast: Forecast) -> Answer:
     """Answer whether the run is where it should be."""
-    if forecast is None:
-        why = "the plan has no forecast"
-        return Answer(question="in place", answer="unknown", reason=why)
-    if factor is None:
-        why = (
-            "the bytes that a token of the cloud's tokenizer has are unknown; give them with "
-            "--bytes-per-token"
-        )
-        return Answer(question="in place", answer="unknown", reason=why)
-    if not windows:
-        why = f"no loss lies within the forecast, which begins at step {forecast.points[0].step:,}"
-        return Answer(question="in place", answer="unknown", reason=why)
-    if forecast.ladder.missed is None:
-        for side, sign in (("above", 1), ("below", -1)):
-            out = [sign * window.off > ALARM for window in windows]
-            for place in range(len(windows) - LASTING + 1):
-                if all(out[place : place + LASTING]):
-                    window = windows[place]
-                    far = window.bpb / window.middle_bpb - 1
-                    why = f"the loss is {abs(far):.1%} {side} the forecast's middle"
-                    return Answer(question="in place", answer="no", reason=why, step=window.step)
-    last = windows[-1]
+    telling, last = forecast.telling_point, windows[-1]
+    for place in range(len(windows) - LASTING + 1):
+        held = windows[place : place + LASTING]
+        is_above = held[0].off > 0
+        departs = all(abs(one.off) > ALARM and (one.off > 0) == is_above for one in held)
+        if departs and forecast.ladder.missed is None:
+            far = abs(held[0].bpb / held[0].middle_bpb - 1)
+            why = f"the loss is {far:.1%} {'above' if is_above else 'below'} the forecast's middle"
+            return Answer("in place", "no", why, held[0].step)
     where = f"{last.bpb:.4f} bits per byte, {last.bpb / last.middle_bpb - 1:+.1%} off the middle"
-    telling = forecast.telling_point
     if telling is not None and last.tokens >= telling.tokens:
-        return Answer(question="in place", answer="yes", reason=where)
-    return Answer(question="in place", answer="unknown", reason=f"{where}; {forecast.worth}")
+        return Answer("in place", "yes", where)
+    return Answer("in place", "unknown", f"{where}; {forecast.worth}")

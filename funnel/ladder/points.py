@@ -199,7 +199,7 @@ def rung_runs(
     return tuple(
         RungRun(
             params=float(rung.params),
-            tokens_per_step=float(rung.config.tokens_per_step),
+            tokens=float(rung.steps * rung.config.tokens_per_step),
             schedule=schedule_of(rung.config, rung.steps, rung.config.lr_warmup),
             curve=tuple(curve),
         )

@@ -186,11 +186,10 @@ def _score(bpb: float | None) -> str:
 
 
 def _law_line(name: str, fit: ScalingFit) -> Text:
-    law, (alpha, beta) = fit.law, fit.exponents
+    law = fit.law
     return Text(
         f"law       {name}: {law.floor:.3f} + {law.a:.3g} N^-{law.alpha:.3f} + {law.b:.3g} "
-        f"D^-{law.beta:.3f} bpb; alpha {alpha[0]:.2f} to {alpha[1]:.2f}, beta {beta[0]:.2f} to "
-        f"{beta[1]:.2f}; a run scatters {fit.scatter:.2%} about it"
+        f"D^-{law.beta:.3f} bpb; a run scatters {fit.scatter:.2%} about it"
     )
 
 
@@ -199,10 +198,9 @@ def _law_json(fit: ScalingFit | None) -> dict[str, Any] | None:
         return None
     return {
         "law": fit.law.model_dump(mode="json"),
-        "exponents": dict(zip(("alpha", "beta"), fit.exponents.tolist(), strict=True)),
         "scatter": fit.scatter,
         "drift_per_doubling": fit.drift_per_doubling,
-        "runs": fit.runs,
+        "runs": len(fit.runs),
     }
 
 

@@ -164,7 +164,7 @@ def _is_whole(
     )
 
 
-class LadderResult(Frozen):
+class LadderResult(Frozen, arbitrary_types_allowed=True):
     """A ladder's result, as far as it is trained."""
 
     plan: LadderPlanRow

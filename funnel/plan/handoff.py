@@ -11,7 +11,7 @@ from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.measured import Measured, measured_usage
 from funnel.cost.rates import Rates
-from funnel.forecast.band import BothRuns, Forecast, Text, make_forecast
+from funnel.forecast.band import BothRuns, Forecast, make_forecast
 from funnel.forecast.schedule import schedule_of
 from funnel.ladder.points import of_recipe, rung_runs
 from funnel.ladder.result import LadderResult
@@ -165,19 +165,12 @@ def _planned_run(
 ) -> BothRuns:
     """Return what `verify` needs to know of the run."""
     target, corpus, steps = booking.target, case.row.text, winner.schedule
+    own, is_same = corpus.train_bytes / corpus.train_tokens, target.vocab_size == corpus.vocab_size
     return BothRuns(
         target=target.name,
         corpus=corpus.name,
-        proxy_text=Text(
-            tokenizer=corpus.tokenizer,
-            vocab_size=corpus.vocab_size,
-            bytes_per_token=corpus.train_bytes / corpus.train_tokens,
-        ),
-        target_text=Text(
-            tokenizer="the cloud's",
-            vocab_size=target.vocab_size,
-            bytes_per_token=bytes_per_token or target.bytes_per_token,
-        ),
+        corpus_bytes_per_token=own,
+        bytes_per_token=bytes_per_token or target.bytes_per_token or (own if is_same else None),
         target_params=target.parameter_count.blocks,
         tokens_per_step=steps.tokens_per_step,
         seq_len=target.seq_len,

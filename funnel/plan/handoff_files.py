@@ -10,7 +10,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.attribution.worth import estimate_text
-from funnel.forecast.band import BothRuns, Forecast, read_forecast, read_run
+from funnel.forecast.band import BothRuns, Forecast, read_run
 from funnel.plan.bundle import json_bytes
 from funnel.plan.checks import (
     FP8_TOLERANCE,
@@ -129,11 +129,9 @@ def read_planned(path: Path) -> tuple[BothRuns, Forecast | None]:
     :param path: the plan's directory, or its ``forecast.json`` alone.
     :raises HandoffError: if there is no plan, or it cannot be read.
     """
-    forecast = path if path.is_file() else path / FORECAST_FILE
-    if forecast.exists():
-        found = read_forecast(forecast)
-        return found, found
-    return read_run(path / PLAN_FILE), None
+    file = path if path.is_file() else path / FORECAST_FILE
+    run = read_run(file if file.exists() else path / PLAN_FILE)
+    return run, run if isinstance(run, Forecast) else None
 
 
 _FILTERS: dict[str, Callable[..., str]] = {

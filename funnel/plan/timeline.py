@@ -15,13 +15,15 @@ from statistics import median
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from funnel.cost.figures import Figure, Section, View
-from funnel.cost.gpus import GB10
-from funnel.cost.rates import Rates
+from funnel.cost.gpus import GB10, find_gpu, hourly_usd
+from funnel.cost.rates import GPUS_PER_NODE, SPARK_PARAMS, Rates
 from funnel.ladder.shapes import timed_trials
-from funnel.plan.booking import DAY_S
+from funnel.plan.booking import DAY_S, make_booking
 from funnel.plan.layout import GB, USABLE, Cluster, layouts
-from funnel.target.architecture import TargetArchitecture
+from funnel.plan.utilisation import fastest, utilisation
+from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.shape import size_text
+from funnel.transfer.rules import batches
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import GIB
 from trajectory.journal import read_rows
@@ -43,12 +45,22 @@ class UnitSpeed:
         return self.tokens_per_s * self.flops_per_token / 1e12
 
 
-PUBLISHED_SPEED = UnitSpeed(
-    tokens_per_s=12_820,
-    # 24 blocks of 12 D² weights and a head of 50,257 D, with D = 1024 and contexts of 1024.
-    flops_per_token=6 * (24 * 12 * 1024**2 + 50_257 * 1024) + 6 * 24 * 1024**2,
-    source="published for a GB10: 354.6 M parameters, bf16, batch 4 × 1024",
-)
+def rated_speed(rates: Rates) -> UnitSpeed:
+    """Return the speed of SPARK_TFLOPS, on the model that it was published for."""
+    flops = 6 * SPARK_PARAMS
+    return UnitSpeed(rates.spark_tflops * 1e12 / flops, flops, "SPARK_TFLOPS")
+
+
+def own_arithmetic(rates: Rates, name: str = "llama-7b") -> tuple[float, float]:
+    """Return the hours and USD of a target's run on the node that FINAL_NODE_HOURS supposes, by a
+    launch plan's own arithmetic."""
+    target, cluster = load_target(name), Cluster(nodes=1, gpus=GPUS_PER_NODE, gpu=find_gpu("h100"))
+    batch = round(batches(target.tokens, target.seq_len)["step_law"] / target.seq_len)
+    memory = fastest(layouts(target, cluster, batch, fp8=False), target, cluster, fp8=False)
+    speed = utilisation(target, memory.layout, cluster, fp8=False)
+    usd = hourly_usd(cluster.gpu, rates)
+    compute = make_booking(target, cluster, mfu=speed, gpu_hourly_usd=usd).compute
+    return compute.hours, compute.cost_usd
 
 
 def measured_speed(directory: Path) -> UnitSpeed:

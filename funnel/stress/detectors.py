@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from funnel.stress.curve import MIN_POINTS, Curve, Excursion, excursions, level_se, noise_sd
-from funnel.stress.stall import find_stall
+from funnel.stress.stall import LEAST_FALL, find_stall
 from trainer.spec import CommandOk, CurvePoint, Measured, TrialFailed
 from trajectory.rows import StressVerdict
 
@@ -108,20 +108,25 @@ def gradient_blowup(curve: Curve) -> StressVerdict | None:
     return None
 
 
-def plateau(curve: Curve) -> StressVerdict | None:
+def plateau(
+    curve: Curve, *, flat_share: float = FLAT_LOSS_SHARE, least_fall: float = LEAST_FALL
+) -> StressVerdict | None:
     """Find the step from which the loss stopped falling, if before FLAT_AFTER_SHARE of the
     schedule.
 
     Either the slope alone shows it, or a curve that stopped fits better than one that continued
     (:mod:`funnel.stress.stall`).
+
+    :param flat_share: fall of the loss per factor e in steps below which it is flat, as a share.
+    :param least_fall: smallest missed fall, as a share of the loss, that is worth reporting.
     """
     if not curve.knows_rate:  # an unknown schedule may be what flattens the curve
         return None
-    flat = _flat_slope(curve)
+    flat = _flat_slope(curve, flat_share)
     if flat is not None:
         return flat
     # A spike spoils both fits.
-    stall = None if spikes(curve) else find_stall(curve)
+    stall = None if spikes(curve) else find_stall(curve, least_fall)
     if stall is None:
         return None
     return StressVerdict(
@@ -132,7 +137,7 @@ def plateau(curve: Curve) -> StressVerdict | None:
     )
 
 
-def _flat_slope(curve: Curve) -> StressVerdict | None:
+def _flat_slope(curve: Curve, flat_share: float) -> StressVerdict | None:
     """Find the step from which the slope is flat.
 
     The slope is that of the loss over the logarithm of the step, in nats per factor e, fitted to
@@ -146,7 +151,7 @@ def _flat_slope(curve: Curve) -> StressVerdict | None:
         if after is None or last is None:
             continue
         pace = 0.0 if before is None else max(0.0, before.fall - FLAT_Z * before.se)
-        bound = max(FLAT_LOSS_SHARE * level, FLAT_RATIO * pace)
+        bound = max(flat_share * level, FLAT_RATIO * pace)
         if after.fall + FLAT_Z * after.se < bound and last.fall - FLAT_Z * last.se < bound:
             step = max(1, round(share * curve.steps))
             return StressVerdict(

@@ -1,7 +1,7 @@
 """Detect whether a run stopped learning at some step, by comparing two models of its whole curve.
 
 In the sound model, the loss falls with progress by summed learning rate, ``A + B s^-b`` or ``A + B
-exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.rung_runs` cites the
+exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.schedule` cites the
 papers). In the stopped model, the same power law holds up to some step, and the loss is level from
 there. Both are fitted by least squares, over a grid of exponents and a grid of steps. The run
 stopped if the stopped model fits better by more than noise allows. A curve that is only nearly flat
@@ -53,7 +53,7 @@ class Stall:
     gain: float
 
 
-def find_stall(curve: Curve) -> Stall | None:
+def find_stall(curve: Curve, least_fall: float = LEAST_FALL) -> Stall | None:
     """Return the best-fitting stop if it fits enough better than the sound model, else None."""
     count = len(curve.step) - curve.begins
     if count < 2 * curve.wide:
@@ -93,7 +93,7 @@ def find_stall(curve: Curve) -> Stall | None:
             continue
         stall = Stall(int(step[stop]), found[1], _fall(step[stop:], loss[stop:]), float(gain))
         level = float(np.median(loss[stop:]))
-        worth_a_word = LEAST_FALL * level < stall.due < MOST_FALL * level
+        worth_a_word = least_fall * level < stall.due < MOST_FALL * level
         if worth_a_word and stall.seen < STILL_FALLING * stall.due:
             best = stall
     return best

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.forecast.band import BothRuns, Text
+from funnel.forecast.band import BothRuns
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.schedule import GRID, RungRun, ScheduleShape
 from trainer.spec import CurvePoint
@@ -99,13 +99,12 @@ class World:
         """Return the planned run."""
         n = 1e7 * 2.0 ** (self.rungs - 1) * self.leap
         schedule, batch = self._schedule(n)
-        text = Text(tokenizer="bpe", vocab_size=50_000, bytes_per_token=BYTES)
         tokens = schedule.steps * round(batch)
         return BothRuns(
             target="target",
             corpus="world",
-            proxy_text=text,
-            target_text=text,
+            corpus_bytes_per_token=BYTES,
+            bytes_per_token=BYTES,
             target_params=round(n),
             tokens_per_step=round(batch),
             seq_len=1024,
@@ -168,14 +167,14 @@ class World:
             )
             for s, v in zip(steps, loss, strict=True)
         )
-        return RungRun(params=n, tokens_per_step=batch, schedule=schedule, curve=curve)
+        return RungRun(params=n, tokens=schedule.steps * batch, schedule=schedule, curve=curve)
 
     def _curve(self, n: float, d: float, schedule: ScheduleShape, steps: Array) -> Array:
         end = ENDS[self.end](n, d)
         data = end - ENDS[self.end](n, 1e3 * d)
         peak = 3e-4 * (d / 1e10) ** -0.2
-        rates, sums = schedule.rates() * peak, schedule.sums() * peak * schedule.steps
-        progress = np.maximum(schedule.progress(), 1e-4)
+        rates, sums = schedule.rates() * peak, _sums(schedule) * peak * schedule.steps
+        progress = np.maximum(sums / sums[-1], 1e-4)
         gained = (_momentum if self.is_momentum else settling)(rates, sums, schedule.steps)
         exponent = 0.42 if self.is_momentum else 0.5
         size = (n / 1e8) ** 0.15
@@ -200,6 +199,12 @@ class World:
             last = self.correlation * last + draws[k]
             noise[k] = last
         return np.asarray(np.exp(sd * noise))
+
+
+def _sums(schedule: ScheduleShape) -> Array:
+    """Return the summed rates up to each boundary, in units of a whole run at the peak."""
+    rates = schedule.rates()
+    return np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 / GRID)])
 
 
 def settling(rates: Array, sums: Array, _: int) -> Array:

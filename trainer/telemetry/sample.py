@@ -19,6 +19,7 @@ from typing import Protocol
 
 from autoresearch.campaign_files import open_file, read_file, rename, replace_file
 from autoresearch.files import write_all
+from autoresearch.layout import TELEMETRY_FILE
 from autoresearch.words import timestamp
 
 MOST_BYTES = 1 << 30
@@ -166,6 +167,14 @@ class TelemetryFile:
     def _opened(self) -> io.FileIO:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         return io.FileIO(open_file(self._path.parent, self._path.name, flags), "wb")
+
+
+def read_sessions(directory: Path) -> list[list[Sample]]:
+    """Return the samples of a campaign's telemetry.csv by session; empty if it has none."""
+    with suppress(OSError):
+        content = read_file(directory, TELEMETRY_FILE, MOST_BYTES)
+        return _sessions(content.decode("utf-8", "replace"))
+    return []
 
 
 def _sessions(text: str) -> list[list[Sample]]:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
-from trainer.telemetry.sample import Sample
+from trainer.telemetry.sample import Sample, read_sessions
 
 JOULES_PER_WH = 3600.0
 
@@ -226,3 +227,22 @@ def _throttled(sessions: Sequence[Sequence[Sample]], passed_s: Numbers) -> dict[
         for reason, of in sorted(seconds.items())
         if of > 0 and reason not in _HARMLESS
     }
+
+
+def device_text(directory: Path) -> str:
+    """Return mean and peak of a campaign's device, as a clause; empty if it was not sampled."""
+    sessions = read_sessions(directory)
+    if not sessions:
+        return ""
+    found = summarize(sessions, 0.0)
+    shown = (
+        (found.gpu_util_pct, "utilization", " %"),
+        (found.power_w, "power", " W"),
+        (found.temperature_c, "temperature", " °C"),
+    )
+    parts = (
+        f"{name} {one.mean:.0f}{unit} on average, {one.peak:.0f}{unit} at most"
+        for one, name, unit in shown
+        if one is not None
+    )
+    return "; ".join(parts)

@@ -106,6 +106,8 @@ class Findings:
     """Reads a trial's curve."""
     bill: SearchBill
     """Time, energy and money that the search took."""
+    device: str
+    """Mean and peak of the device's use, as a clause; empty if it was not sampled."""
 
     @property
     def kept(self) -> tuple[Iteration, ...]:
@@ -135,12 +137,14 @@ def read_findings(
     read: CurveReader,
     count: Callable[[Row], None],
     bill: Callable[[], SearchBill],
+    device: str = "",
 ) -> Findings:
     """Return the findings of a journal.
 
     :param values: returns a config's values of the knobs.
     :param count: counts the cost of each row.
     :param bill: returns the cost of all rows.
+    :param device: mean and peak of the device's use, as a clause.
     :raises JournalError: if the journal is damaged or empty.
     """
     ledger = read_ledger(journal, count)
@@ -176,6 +180,7 @@ def read_findings(
         confirmed=confirmed,
         read=read,
         bill=bill(),
+        device=device,
     )
 
 

@@ -31,6 +31,7 @@ from trajectory.report.figures import SECTIONS, WHO, Figure
 from trajectory.report.figures.coverage import coverage
 from trajectory.report.figures.curves import learning_curves, long_runs, rank_fidelity
 from trajectory.report.figures.knob_effects import knob_effects
+from trajectory.report.figures.phases import phases
 from trajectory.report.figures.progress import progress, progress_picture
 from trajectory.report.figures.progress_points import Point
 from trajectory.report.figures.time_and_energy import time_and_energy
@@ -43,7 +44,7 @@ from trajectory.statistics.intervals import RunNoise, of_runs
 
 FIGURES: tuple[Callable[[Findings], Figure | None], ...] = (
     *(progress, knob_effects, coverage, learning_curves),
-    *(long_runs, rank_fidelity, time_and_energy),
+    *(long_runs, rank_fidelity, time_and_energy, phases),
 )
 """The report's figures, in the page's order."""
 

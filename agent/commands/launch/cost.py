@@ -16,14 +16,14 @@ from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.cost.argument import argument_view
-from funnel.cost.bill import CloudRun, make_bill, planned_run
+from funnel.cost.bill import CloudRun, make_bill, plan_of, planned_run
 from funnel.cost.figures import View, usd_text
 from funnel.cost.gpus import find_gpu
 from funnel.cost.measured import Usage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
 from funnel.cost.rates import read_rates
 from funnel.plan.handoff_files import PLAN_FILE
-from funnel.plan.timeline import PUBLISHED_SPEED, measured_speed, timeline_view
+from funnel.plan.timeline import measured_speed, own_arithmetic, rated_speed, timeline_view
 from funnel.target.architecture import load_target
 from trajectory.reading import Results
 
@@ -51,7 +51,9 @@ class Asked(Frozen):
         None, description="Use this campaign's measured seconds, energy and speed."
     )
     handoff: Path | None = Field(
-        None, description="Use the final run of this launch plan's directory."
+        None,
+        description="Use the final run of this launch plan's directory. Default: handoff, if it is "
+        "a plan of the campaign.",
     )
     gpus: Annotated[int, Field(ge=1, le=10**9)] = Field(8, description="cluster: rented GPUs.")
     gpu: str = Field("h100", description="cluster: h100, h200 or b200.")
@@ -91,7 +93,7 @@ def cost(
     if view == "cluster":
         shown = cluster_view(chosen, find_gpu(options.gpu), options.gpus)
     elif view == "timeline":
-        speed = measured_speed(directory) if directory else PUBLISHED_SPEED
+        speed = measured_speed(directory) if directory else rated_speed(chosen)
         shown = timeline_view(load_target(options.target), speed, chosen, options.units)
     else:
         usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
@@ -102,9 +104,18 @@ def cost(
         else:
             bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
             before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
-            before.append(f"search    cost {usd_text(bill.search.usd)}, by its time and energy")
-            if options.handoff is not None:
-                before.append(f"plan      costs {usd_text(bill.run.usd)}, as it was priced")
+            if directory is not None:
+                usd = usd_text(bill.search.usd)
+                before.append(f"search    cost {usd}, by its time and energy, long runs included")
+            if run is not None:
+                before.append(f"plan      costs {usd_text(run.usd)}, as {run.source} priced it")
+            else:
+                hours, usd = own_arithmetic(chosen)
+                before.append(
+                    f"plan      none: {chosen.final_node_hours:g} h on 8 H100 are the article's "
+                    f"assumption; by this product's arithmetic llama-7b takes {hours:,.0f} h "
+                    f"there, {usd_text(usd)} at the same price"
+                )
             if directory is not None:
                 before.append(f"result    {Results(directory / JOURNAL_FILE).headline().line}")
             shown = argument_view(chosen, usage, bill)
@@ -114,12 +125,12 @@ def cost(
 def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
     """Return the plan's run; None without a plan.
 
-    :raises HandoffError: if the plan belongs to another campaign.
+    :raises HandoffError: if the named plan belongs to another campaign.
     """
-    if handoff is None:
-        return None
-    planned_for, run = planned_run(handoff / PLAN_FILE)
     row = read_campaign_row(campaign) if campaign else None
+    if handoff is None:
+        return plan_of(row.id if row else None)
+    planned_for, run = planned_run(handoff / PLAN_FILE)
     if row is not None and row.id != planned_for:
         raise HandoffError(
             f"{handoff} is the launch plan of the campaign {planned_for}, and {campaign} is "

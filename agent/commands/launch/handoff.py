@@ -18,7 +18,7 @@ from autoresearch.safe_text import plain
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
 from funnel.cost.rates import read_rates
-from funnel.forecast.cloud_log import TokenCount, read_cloud_log
+from funnel.forecast.cloud_log import CloudLog, TokenCount, read_cloud_log
 from funnel.forecast.verification import ForecastVerdict, Question, Verification
 from funnel.forecast.verification import verify as judge_log
 from funnel.ladder.result import read_ladder
@@ -129,7 +129,7 @@ def epochs_of(plan: Handoff) -> float:
     were the campaign's.
     """
     corpus, tokens = plan.case.row.text, plan.winner.schedule.tokens
-    bytes_per_token = plan.run.target_text.bytes_per_token
+    bytes_per_token = plan.run.bytes_per_token
     if bytes_per_token is None:
         return tokens / corpus.train_tokens
     return tokens * bytes_per_token / corpus.train_bytes
@@ -220,16 +220,17 @@ def verify(
     try:
         run, forecast = read_planned(handoff)
         count = TokenCount(run.tokens_per_step, run.seq_len, log_every)
-        found = judge_log(read_cloud_log(log, count), run, forecast, bytes_per_token)
+        losses = read_cloud_log(log, count)
+        found = judge_log(losses, run, forecast, bytes_per_token)
     except AutoresearchError as error:
         typer.echo(f"error: {plain(str(error))}", err=True)
         raise typer.Exit(CANNOT_READ) from error
-    answer(found, _verdict_lines(found), as_json=as_json)
+    answer(found, _verdict_lines(found, losses), as_json=as_json)
     if code := _EXIT_CODES[found.verdict]:
         raise typer.Exit(code)
 
 
-def _verdict_lines(found: Verification) -> Iterator[Text]:
+def _verdict_lines(found: Verification, log: CloudLog) -> Iterator[Text]:
     for one in found.answers:
         since = "" if one.step is None else f" since step {one.step:,}"
         yield Text.assemble(
@@ -249,13 +250,11 @@ def _verdict_lines(found: Verification) -> Iterator[Text]:
             f"{window.low_bpb:>8.4f} {window.middle_bpb:>8.4f} {window.high_bpb:>8.4f}",
             style="red" if abs(window.off) > 1 else "",
         )
-    parts = [f"{found.points:,} losses"]
-    if found.not_finite:
-        parts.append(f"{found.not_finite:,} not finite")
-    if found.repeated:
-        parts.append(f"{found.repeated:,} repeated after a restart, and counted once")
-    if found.ranks > 1:
-        parts.append(f"the mean of {found.ranks} processes")
+    parts = [f"{len(log.points):,} losses"]
+    if log.repeated:
+        parts.append(f"{log.repeated:,} repeated after a restart, and counted once")
+    if log.ranks > 1:
+        parts.append(f"the mean of {log.ranks} processes")
     if found.bytes_per_token is not None:
         parts.append(f"nats a token / (ln 2 × {found.bytes_per_token:.4g} bytes)")
     yield Text("; ".join(parts), style="dim")

@@ -21,9 +21,12 @@ from autoresearch.files import writing_to
 from autoresearch.options import AsOption
 from autoresearch.program import quote
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
-from autoresearch.words import timestamp
+from autoresearch.words import duration_text, timestamp
 from funnel.attribution.result import Attribution, AttributionPlan
 from funnel.attribution.result import lines as attribution_lines
+from funnel.cost.bill import use_usd
+from funnel.cost.figures import usd_text
+from funnel.cost.rates import read_rates
 from funnel.ladder.experiment import Ladder
 from funnel.ladder.plan import Planner, candidates_of
 from funnel.ladder.points import LadderLog
@@ -93,7 +96,10 @@ def stress(
         work = experiment(
             session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        greet(session, *work.announcement())
+        expected_s = sum(map(work.expected_s, work.missing()))
+        cost = usd_text(use_usd(read_rates(), expected_s))
+        hours = f"{duration_text(expected_s)} of the machine, electricity and write-off"
+        greet(session, *work.announcement(), f"cost      about {cost}: {hours}")
         ask_if_long(work, yes=yes)
         report = StressReport.of(work, work.run())
         curves = f"curves    autoresearch report --campaign {quote(session.campaign.directory)}"

@@ -127,6 +127,7 @@ def summary(found: Findings) -> dict[str, Any]:
         "energy_wh": spending.energy_wh,
         "cost_usd": spending.cost_usd,
         "bill": spending.bill.model_dump() | {"usd": spending.bill.usd},
+        "device": spending.device,
         "stops": asdict(found.stops),
         "fidelity": fidelity.model_dump(mode="json") if fidelity else None,
     }

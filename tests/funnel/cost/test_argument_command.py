@@ -84,7 +84,7 @@ def test_the_month_and_the_timeline_in_text_and_json() -> None:
     assert monthly["pays_within_life"] is False
     assert "break-even month" in run("cluster")
     two = ("cluster", "--gpu", "b200", "--gpus", "2", "--json")
-    for rate, usd in (((), 5.25), (("--set", "B200_HOURLY_USD=6"), 6)):
+    for rate, usd in (((), 2.25), (("--set", "B200_HOURLY_USD=6"), 6)):
         rented = json.loads(run(*two, *rate))["monthly_usd"]["rented_usd"]
         assert rented == pytest.approx(2 * usd * 730.5)
     days = json.loads(run("timeline", "--target", "llama-7b", "--units", "16", "--json"))

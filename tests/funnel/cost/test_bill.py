@@ -9,12 +9,18 @@ import pytest
 
 from autoresearch.errors import CampaignError, HandoffError, SettingsError
 from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
-from funnel.cost.gpus import GPUS
+from funnel.cost.gpus import GPUS, hourly_usd
 from funnel.cost.measured import Concordance, Measured, Usage
 from funnel.cost.ownership import cluster_view
 from funnel.cost.rates import Rates
 from funnel.plan.layout import Cluster, layouts
-from funnel.plan.timeline import PUBLISHED_SPEED, UnitSpeed, measured_speed, timeline_view
+from funnel.plan.timeline import (
+    UnitSpeed,
+    measured_speed,
+    own_arithmetic,
+    rated_speed,
+    timeline_view,
+)
 from funnel.target.architecture import TargetArchitecture, load_target
 from tests.support.campaigns import installed
 from tests.support.configs import config
@@ -209,11 +215,47 @@ def test_days_by_hand() -> None:
     assert found["days"] == pytest.approx(1e9 / found["tokens_per_s"] / 86400)
 
 
-def test_the_published_speed_is_of_the_published_model() -> None:
-    # 354.6 M to four digits, less the learned positions and the norms' gains.
-    weights = 354.6e6 - (1024 + 49) * 1024
-    flops = 6 * weights + 6 * 24 * 1024 * 1024
-    assert PUBLISHED_SPEED.flops_per_token == pytest.approx(flops, rel=2e-4)
+def test_one_rate_of_a_unit_is_in_every_view() -> None:
+    """Days go with the inverse of SPARK_TFLOPS, units of a cluster and hours of a month too."""
+    target = load_target("llama-1b")
+    slow, fast = (Rates(spark_tflops=tflops) for tflops in (25, 100))
+    assert rated_speed(Rates()).tokens_per_s == pytest.approx(12_820)
+    days = [timeline_view(target, rated_speed(one), one, 1).inputs["days"] for one in (slow, fast)]
+    assert days[0] == pytest.approx(4 * days[1])
+    units = [cluster(spark_tflops=one.spark_tflops)[0]["units"] for one in (slow, fast)]
+    assert units[0] == pytest.approx(4 * units[1], rel=0.05)
+
+
+def test_a_unit_has_128_gb_and_not_as_many_gib() -> None:
+    assert Rates().spark_gib == pytest.approx(119.2, abs=0.05)
+    target = load_target("llama-1b")
+    said = timeline_view(target, rated_speed(Rates()), Rates(), 1).inputs["asked"]
+    assert said["device_gib"] == pytest.approx(128e9 / 2**30)
+
+
+def test_the_run_that_the_rates_suppose_has_the_products_own_hours_beside_it() -> None:
+    """168 hours of the article are a quarter of what the arithmetic of a launch plan gives."""
+    hours, usd = own_arithmetic(Rates())
+    assert hours == pytest.approx(664, abs=1)
+    assert usd == pytest.approx(13_280, abs=20)
+    peak_hours = hours * 0.487  # at 100 % of the peak
+    assert peak_hours > 168
+
+
+def test_firm_capacity_has_its_own_price() -> None:
+    rates = Rates()
+    for gpu in GPUS.values():
+        assert hourly_usd(gpu, rates, firm=True) > hourly_usd(gpu, rates)
+
+
+def test_a_night_takes_its_pairs_too_and_the_phases_are_billed() -> None:
+    rates = Rates()
+    bill = make_bill(rates, Usage.supposed(rates))
+    search, long_runs, cloud = bill.search.phases
+    assert search.hours == pytest.approx(205 * 88 / 3600)
+    assert long_runs.hours == pytest.approx(8 * 1000 / 60 * 88 / 3600)
+    assert (cloud.hours, cloud.usd) == (168, pytest.approx(3360))
+    assert search.usd == pytest.approx(search.hours * rates.spark_total_hourly)
 
 
 def test_the_layout_is_the_launch_plans_on_units_with_this_memory() -> None:

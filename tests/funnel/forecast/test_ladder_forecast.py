@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from funnel.forecast.schedule import ScheduleShape
 
 from autoresearch.errors import HandoffError
-from funnel.forecast.band import Forecast, Text, make_forecast, read_forecast
+from funnel.forecast.band import Forecast, make_forecast, read_run
+from funnel.forecast.schedule import ScheduleShape
 from tests.support.verify_worlds import World
 
 NEAR = World(
@@ -50,21 +50,12 @@ def test_a_forecast_is_the_same_again_from_its_file_and_an_older_one_is_refused(
     forecast = forecast_of(NEAR)
     path = tmp_path / "forecast.json"
     path.write_text(forecast.model_dump_json())
-    assert read_forecast(path) == forecast
-    assert len(forecast.milestones) == 9
+    assert read_run(path) == forecast
     older = json.loads(forecast.model_dump_json())
     del older["schedule"]
     path.write_text(json.dumps(older))
     with pytest.raises(HandoffError):
-        read_forecast(path)
-
-
-def test_another_vocabulary_without_its_bytes_per_token_is_unknown() -> None:
-    other = Text(tokenizer="the cloud's", vocab_size=128_256, bytes_per_token=None)
-    forecast = forecast_of(NEAR)
-    assert forecast.model_copy(update={"target_text": other}).bytes_per_token is None
-    stated = other.model_copy(update={"bytes_per_token": 4.4})
-    assert forecast.model_copy(update={"target_text": stated}).bytes_per_token == 4.4
+        read_run(path)
 
 
 def test_what_a_schedule_gains_by_its_falls() -> None:
@@ -77,4 +68,4 @@ def test_what_a_schedule_gains_by_its_falls() -> None:
     short = ScheduleShape(steps=300, warmup_steps=0, kind="wsd", decay_share=0.2)
     assert short.features(share)[1][0] < left[0] / 5, "in 300 steps a gain has hardly settled"
     half = ScheduleShape(steps=1000, warmup_steps=0, kind="linear", lr_min_ratio=0.5)
-    assert half.sums()[-1] == pytest.approx(0.75, rel=1e-3)
+    assert half.rates()[[0, -1]] == pytest.approx([1.0, 0.5])

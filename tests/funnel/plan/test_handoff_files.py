@@ -13,6 +13,7 @@ import pytest
 
 from funnel.plan.booking import Terms
 from funnel.plan.case import read_case
+from funnel.plan.handoff import Handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
@@ -36,6 +37,10 @@ def two_nodes(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a plan for eight machines, with a forecast."""
     plan = replace(plan_of(stressed, "llama-70b", nodes=8), forecast=forecast_of(NEAR))
     return written(plan, tmp_path_factory.mktemp("plan") / "handoff")
+
+
+def told(plan: Handoff) -> list[str]:
+    return [reason.text for reason in plan.reasons]
 
 
 class Node:
@@ -391,7 +396,7 @@ def test_a_risk_is_named_with_its_numbers(
     numbers: tuple[str, ...],
 ) -> None:
     made = stressed_campaign(tmp_path, [config(**{"lr": 2e-3} | changes)], **campaign)
-    (risk,) = (risk for risk in plan_of(made).risks if risk.startswith(begins))
+    (risk,) = (risk for risk in told(plan_of(made)) if risk.startswith(begins))
     assert all(number in risk for number in numbers)
 
 
@@ -399,7 +404,7 @@ def test_a_risk_that_is_not_there_is_not_named(stressed: Path, tmp_path: Path) -
     """A checkpoint holds 8.03 B parameters of 14 bytes, written hourly at 5 GB/s. Evaluation runs
     20 batches, forward only, per 1000 steps."""
     as_long = stressed_campaign(tmp_path, [config(**UNTIED, seq_len=8192)])
-    usual, long = (" ".join(plan_of(campaign).risks) for campaign in (stressed, as_long))
+    usual, long = (" ".join(told(plan_of(campaign))) for campaign in (stressed, as_long))
     for words in ("no runner-up", "the noise of long runs", "the warm-up is", "rotary base"):
         assert words not in usual
     for words in ("trained on sequences", "not shown to be better"):
@@ -419,7 +424,7 @@ def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
     best, *others = case.candidates
     known = {"delta_vs_baseline": delta, "delta_stderr": stderr, "pairs": 2}
     first = best.model_copy(update={"standing": best.standing.model_copy(update=known)})
-    risks = " ".join(plan_of(replace(case, candidates=(first, *others))).risks)
+    risks = " ".join(told(plan_of(replace(case, candidates=(first, *others)))))
     assert ("not shown to be better" in risks) == is_doubted
 
 
@@ -435,7 +440,7 @@ def test_a_chance_ranking_is_a_risk(stressed: Path, long: list[float], said: str
     found = fidelity([float(n) for n in range(len(long))], long)
     pairs = tuple(Pair(1, float(n), score) for n, score in enumerate(long))
     test = RankingTest(steps=1000, pairs=pairs, left_out=0, fidelity=found)
-    risks = " ".join(plan_of(replace(read_case(stressed), ranking_test=test)).risks)
+    risks = " ".join(told(plan_of(replace(read_case(stressed), ranking_test=test))))
     for words in ("was not measured", "cannot be distinguished from chance"):
         assert (words in risks) == (words == said)
 
@@ -469,7 +474,7 @@ def test_the_next_plan_goes_by_the_measured_speed(bundle: Path, stressed: Path, 
     step_s = plan.winner.schedule.tokens_per_step / plan.booking.compute.tokens_per_s
     assert step_s == pytest.approx(seen.step_s)
     assert plan.winner.memory.total_gb == pytest.approx(64.0)
-    assert not any("hours and cost go with its inverse" in risk for risk in plan.risks)
+    assert not any("hours and cost go with its inverse" in risk for risk in told(plan))
     fuller = seen.model_copy(update={"memory_gb": 75.0})
     tight = plan_of(stressed, mfu=None, measured=fuller)
     assert tight.winner.layout != seen.layout, "it did not fit"
@@ -515,4 +520,4 @@ def test_spot_gpus_cost_more_hours_and_save_more_often(stressed: Path) -> None:
     kept, spot = plan_of(stressed), plan_of(stressed, terms=Terms(spot=True))
     assert spot.winner.checkpoints.every_hours < kept.winner.checkpoints.every_hours
     assert spot.winner.operations.hours > kept.winner.operations.hours
-    assert [any("spot GPUs" in risk for risk in plan.risks) for plan in (kept, spot)] == [0, 1]
+    assert [any("spot GPUs" in risk for risk in told(plan)) for plan in (kept, spot)] == [0, 1]

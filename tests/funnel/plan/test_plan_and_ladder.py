@@ -50,7 +50,7 @@ def test_without_a_law_there_is_no_forecast(stressed: Path, tmp_path: Path, rung
     assert plan.forecast is None
     files = handoff_files(plan, tmp_path)
     assert not any(name.startswith("forecast") for name in files)
-    assert b"autoresearch verify" not in files["preflight.sh"]
+    assert b"autoresearch verify" in files["preflight.sh"]
 
 
 def test_a_forecast_is_of_the_whole_run_and_of_a_day(stressed: Path, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_forecast_is_of_the_whole_run_and_of_a_day(stressed: Path, tmp_path: P
     forecast = known(plan.forecast)
     assert forecast.points[-1].tokens == plan.winner.schedule.tokens
     files = handoff_files(plan, tmp_path)
-    assert {"forecast.json", "forecast.csv", "forecast.png"} <= set(files)
+    assert {"forecast.json", "forecast.png"} <= set(files)
     assert b"(forecast.png)" in files["README.md"]
     assert b"autoresearch verify" in files["preflight.sh"]
     short = plan.booking.target.model_copy(update={"token_budget": 10**9})

@@ -90,6 +90,8 @@ class Usage:
     cost_usd: float | None
     bill: SearchBill
     """The whole cost of the search, as ``autoresearch cost`` prints it."""
+    device: str
+    """Mean and peak of the device's use, as a clause; empty if it was not sampled."""
     of_command: bool
     """Whether a command trains; then its time for evaluation is unknown."""
 
@@ -134,6 +136,7 @@ def usage_of(found: Findings) -> Usage:
         ),
         cost_usd=None if energy_wh is None else energy_wh / 1000 * found.bill.usd_per_kwh,
         bill=found.bill,
+        device=found.device,
         of_command=ledger.campaign.script is not None,
     )
 
