@@ -1,11 +1,23 @@
 """Decide whether a candidate is kept or discarded, by evidence against luck.
 
-A candidate and its reference are measured on common seeds, so what the seeds share cancels. With
-``d_i = candidate - reference`` on seed i, k pairs give ``delta = mean(d)`` with standard error
-``sigma_d / sqrt(k)``. ``sigma_d``, the sd of one such difference, is pooled over the campaign's
-races. Before the first race it is ``sqrt(2) sigma`` from the replicated baseline, as if seeds
-shared nothing, which is cautious. That prior keeps the weight of four degrees of freedom
-(:class:`trajectory.ranking.Noise`).
+A candidate and its reference are measured on common seeds. On each of them, the candidate is
+compared with the best linear prediction of the reference's run on that seed::
+
+    predicted = mean + shared (run - mean)
+
+``mean`` is that of all n runs of the reference, and ``shared`` is the share of a run's variance
+that its seed explains. If a seed determines everything, this is the reference's own run, so the
+seed's effect cancels in the difference. If it determines nothing, this is the mean, so that no
+lucky run of the reference decides a race. Between the two it has the least variance (the regression
+estimate of double sampling; Cochran, Sampling Techniques, 1977, chapter 12). With k common seeds,
+``delta``, the mean of candidate minus prediction, has the standard error ::
+
+    sigma_d sqrt(((1 + shared) / k + (1 - shared) / n) / 2)
+
+``sigma_d`` is the sd of the difference of two runs on one seed, pooled over the campaign's races,
+and ``shared`` is ``1 - sigma_d² / (2 sigma²)``. Before the first race ``sigma_d`` is ``sqrt(2)
+sigma`` from the replicated baseline, as if seeds shared nothing, which is cautious. That prior
+keeps the weight of four degrees of freedom (:class:`trajectory.ranking.Noise`).
 
 After each pair, the judge decides one of three things:
 
@@ -42,21 +54,23 @@ class Comparison:
 
     reference_hash: str
     reference_objective: float
-    """Mean over the common seeds."""
+    """Predicted mean over the common seeds."""
     estimate_objective: float
     """The candidate's mean over the same seeds."""
     delta: float
     """Estimate minus reference; negative is better."""
     pairs: int
     pairs_ss: float
-    """Sum of squares of the paired differences about ``delta``."""
-    sigma_d: float
+    """Sum of squares of the two configs' differences about their mean."""
+    reference_runs: int
+    """The reference's runs, on common and other seeds."""
+    noise: Noise
     measure: Measure = BPB
 
     @property
     def stderr(self) -> float:
         """Standard error of ``delta``."""
-        return self.sigma_d / math.sqrt(self.pairs)
+        return self.noise.stderr(self.pairs, self.reference_runs)
 
     @property
     def z(self) -> float:
@@ -74,7 +88,7 @@ class Comparison:
             estimate_objective=self.estimate_objective,
             delta=self.delta,
             stderr=self.stderr,
-            sigma=self.sigma_d,
+            sigma=self.noise.sigma_d,
             pairs=self.pairs,
             pairs_ss=self.pairs_ss,
             z=max(-1e6, min(1e6, self.z)),
@@ -136,22 +150,27 @@ def assess(
 ) -> Assessment:
     """Compare a candidate's objectives by seed with its reference's.
 
-    Only common seeds count, and there must be at least one.
+    There must be at least one common seed. The reference's other runs count towards its mean.
 
     :param measure: unit and direction of the scores in the explanation.
     :param certain: whether every run of a config is the same, so that one pair decides.
     """
     seeds = sorted(candidate.keys() & reference.keys())
     differences = [candidate[seed] - reference[seed] for seed in seeds]
-    delta = fmean(differences)
+    difference, mean = fmean(differences), fmean(reference.values())
+    paired = fmean(reference[seed] for seed in seeds)
+    # equal to their mean difference, to the last bit, if there are no other seeds
+    delta = difference + (1 - noise.shared) * (paired - mean)
+    estimate = fmean(candidate[seed] for seed in seeds)
     seen = Comparison(
         reference_hash=reference_hash,
-        reference_objective=fmean(reference[seed] for seed in seeds),
-        estimate_objective=fmean(candidate[seed] for seed in seeds),
+        reference_objective=estimate - delta,
+        estimate_objective=estimate,
         delta=delta,
         pairs=len(seeds),
-        pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
-        sigma_d=noise.sigma_d,
+        pairs_ss=math.fsum((d - difference) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
+        reference_runs=len(reference),
+        noise=noise,
         measure=measure,
     )
     if certain:
@@ -177,9 +196,9 @@ def assess(
 def _is_futile(seen: Comparison, rules: Rules) -> bool:
     """Return whether more common seeds could hardly bring the candidate over the bar."""
     if seen.pairs == 1:
-        return seen.delta > rules.early_stopping_threshold * seen.sigma_d
+        return seen.delta > rules.early_stopping_threshold * seen.noise.sigma_d
     hoped = -seen.delta + rules.z_drop * seen.stderr
-    return hoped < rules.z_keep * seen.sigma_d / math.sqrt(rules.max_runs)
+    return hoped < rules.z_keep * seen.noise.stderr(rules.max_runs, seen.reference_runs)
 
 
 def no_effect(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import fmean
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from agent.menu.files import load_menu
 from agent.search.race import Race
@@ -68,6 +68,7 @@ class Night:
     nulls: int = 0
     """Ideas worth exactly nothing."""
     nulls_kept: int = 0
+    race_kind: ClassVar[type[Race]] = Race
 
     def run(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
@@ -122,7 +123,7 @@ class Night:
         parent = self.recipes[reference.config_hash]
         idea = self.world.idea(parent, self.rng)
         self.recipes[candidate.config_hash] = idea
-        race = Race(
+        race = self.race_kind(
             curve=self.curve,
             evidence=evidence,
             rules=rules,

@@ -106,12 +106,10 @@ def small_gains() -> World:
     return replace(worlds()["W1"], name="small gains", gain=_small)
 
 
-def shared_seeds() -> World:
-    """Return W1 with runs whose deviation depends mostly on the seed.
-
-    All configs share 0.95 of the variance, as if a seed draws the training subset.
-    """
-    correlation = (math.sqrt(0.95),) * 2
+def shared_seeds(share: float = 0.95) -> World:
+    """Return W1 with this share of a run's variance explained by its seed, for all configs alike;
+    0.95 is as if a seed draws the training subset."""
+    correlation = (math.sqrt(share),) * 2
     return replace(worlds()["W1"], name="shared seeds", correlation=correlation)
 
 

@@ -1,6 +1,5 @@
 """Derive a campaign's one result; every screen, file and tool shows this object."""
 
-import math
 from typing import Literal, Self
 
 from pydantic import Field
@@ -143,7 +142,8 @@ class Headline(Frozen):
         line = f"nothing was kept in {counted(evidence.iterations, 'iteration')}"
         smallest = None
         if noise is not None and rules is not None and noise.sigma_d > 0:
-            smallest = rules.z_keep * noise.sigma_d / math.sqrt(rules.max_runs)
+            runs = posteriors.baseline.n if posteriors.baseline else 0
+            smallest = rules.z_keep * noise.stderr(rules.max_runs, runs)
             line += (
                 f"; the smallest gain that it would have kept, measured on {rules.max_runs} common "
                 f"seeds, is {measure.size(smallest)} {measure.short}"

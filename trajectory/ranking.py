@@ -55,6 +55,20 @@ class Noise(RunNoise):
             math.sqrt(sum_of_squares / (RACE_PRIOR_DOF + evidence.races_dof)),
         )
 
+    @property
+    def shared(self) -> float:
+        """Share of a run's variance that its seed explains, in 0 … 1: the correlation of two
+        configs on one seed. It is zero until races differ less than unpaired runs would."""
+        if not self.sigma:
+            return 0.0
+        return max(0.0, 1 - self.sigma_d**2 / (2 * self.sigma**2))
+
+    def stderr(self, pairs: int, reference_runs: int) -> float:
+        """Return the standard error of a candidate's difference from a reference with so many runs,
+        on so many of its seeds (:mod:`agent.judge`)."""
+        runs = max(pairs, reference_runs)
+        return self.sigma_d * math.sqrt(((1 + self.shared) / pairs + (1 - self.shared) / runs) / 2)
+
 
 class Ranked(Frozen):
     """One ranked config of this project's own, as files and programs read it.

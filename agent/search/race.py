@@ -70,7 +70,7 @@ class Race:
     """Returns the campaign's reference, which other races may replace."""
     candidate: AnyConfig
     first_seed: int
-    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
+    """Seeds on which the reference was not yet run are first_seed, first_seed + 1, …"""
     prune: PruneRule | None
     """Rule that stops a futile candidate within a trial."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
@@ -79,6 +79,8 @@ class Race:
     """Every trial that was run."""
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's scores by seed."""
+    _order: list[int] = field(default_factory=list)
+    """Its seeds against the present reference, once it has begun."""
 
     def schedule(self) -> Generator[Wanted, TrialRecord, Decision]:
         """Yield each wanted trial, receive its record, and return the decision. Between the two,
@@ -108,18 +110,17 @@ class Race:
 
     def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
         reference_hash = self.reference.config_hash
-        common: dict[int, float] = {}
         scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
-        for seed in self._seeds:
+        self._order = self.seeds()
+        for seed in self._order:
             if seed in self.evidence.configs[reference_hash].failed_seeds:
                 continue
-            reference_score = self._known(seed)
+            reference_score = self._known().get(seed)
             if reference_score is None:
                 reference_score = yield from self._measure(self.reference, seed)
             if reference_score is None:
                 continue
-            common[seed] = reference_score
             score = self._scores.get(seed)
             if score is None:
                 score = yield from self._measure(self.candidate, seed)
@@ -135,15 +136,14 @@ class Race:
                     score, seed, self.rules, reference_hash=reference_hash, printed=printed
                 )
             scores[seed] = self._scores[seed] = score
-            is_next_known = seed + 1 in self._scores and self._known(seed + 1) is not None
+            known = self._known()
             # as in a race that goes on against another reference
-            if len(scores) < self.rules.max_runs and is_next_known:
-                continue  # an interim analysis before that pair would ignore a known result
-            noise = Noise.of(self.evidence)  # the latest, as other races go on
-            assert noise is not None, "the baseline was trained on two seeds or more"
+            if len(scores) < self.rules.max_runs and known.keys() & self._scores.keys() - scores:
+                continue  # an interim analysis now would ignore a known pair
+            noise = self.noise()
             assessment = assess(
                 scores,
-                common,
+                known,
                 noise,
                 self.rules,
                 reference_hash=reference_hash,
@@ -157,22 +157,43 @@ class Race:
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
 
-    @property
-    def _seeds(self) -> range:
-        """Seeds of the race: more than it takes, since the reference may fail on some."""
-        return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
+    def noise(self) -> Noise:
+        """Return the latest noise, as other races go on."""
+        noise = Noise.of(self.evidence)
+        assert noise is not None, "the baseline was trained on two seeds or more"
+        return noise
+
+    def seeds(self) -> list[int]:
+        """Return the seeds in the order of the race: first those that need the fewest runs, and
+        among them the ones on which the reference's own run is nearest to its median.
+
+        They are more than it takes, since the reference may fail on some. Near its median, a run of
+        the reference is close to its mean, so it hardly matters what the judge knows of ``shared``.
+        """
+        known = self._known()
+        ranked = sorted(known, key=lambda seed: (known[seed], seed))
+        from_median = {seed: abs(2 * rank + 1 - len(known)) for rank, seed in enumerate(ranked)}
+
+        def cost(seed: int) -> tuple[int, int, int]:
+            runs = (seed not in known) + (seed not in self._scores)
+            return runs, from_median.get(seed, 0), seed
+
+        fresh = range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
+        return sorted({*fresh, *known}, key=cost)
 
     def _wanted(self, config: AnyConfig, seed: int) -> Wanted:
         is_reference = config == self.reference
         role: Role = "reference" if is_reference else "candidate"
         return Wanted(config, seed, role, None if is_reference else self.prune)
 
-    def _known(self, seed: int) -> float | None:
-        """Return the reference's score on a seed, if known."""
-        known = self.evidence.configs[self.reference.config_hash].scores.get(seed)
-        if known is not None:
-            return known
-        return next((one.objective for one in self._own(self.reference, seed)), None)
+    def _known(self) -> dict[int, float]:
+        """Return the reference's known scores by seed."""
+        reference_hash = self.reference.config_hash
+        known = dict(self.evidence.configs[reference_hash].scores)
+        for one in self.trials:
+            if one.config_hash == reference_hash and one.objective is not None:
+                known.setdefault(one.seed, one.objective)
+        return known
 
     def _own(self, config: AnyConfig, seed: int) -> Iterator[TrialRecord]:
         """Yield the race's own trials of a config on a seed."""

@@ -1,7 +1,7 @@
 import math
 import random
 import re
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from tests.support.places import ROOT
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Rules
 
-NOISE = Noise(sigma=0.05, dof=20, sigma_d=0.06)
+NOISE = Noise(sigma=0.06, dof=20, sigma_d=0.06)
+"""A seed explains half of a run's variance."""
 
 
 def judged(
@@ -35,12 +36,42 @@ def test_numbers_are_those_of_the_paired_differences() -> None:
     assert decision.pairs_ss == pytest.approx(0.0025 * 2 + 0.0225 * 2)
 
 
-def test_only_common_seeds_count() -> None:
-    assessment = assess({0: 4.0, 7: 1.0}, {0: 4.1, 1: 9.0}, NOISE, Rules(), reference_hash="ref")
+@pytest.mark.parametrize(
+    ("sigma_d", "predicted"),
+    [(0.0, 4.1), (0.06, (4.1 + 4.3) / 2), (0.06 * math.sqrt(2), 4.3), (0.2, 4.3)],
+)
+def test_a_lucky_run_of_the_reference_counts_as_far_as_its_seed_explains_it(
+    sigma_d: float, predicted: float
+) -> None:
+    noise = Noise(sigma=0.06, dof=20, sigma_d=sigma_d)
+    reference = {0: 4.1, 1: 4.4, 2: 4.4}
+    assessment = assess({0: 4.0, 7: 1.0}, reference, noise, Rules(), reference_hash="ref")
     assert isinstance(assessment, Undecided)
     assert assessment.seen is not None
     assert assessment.seen.pairs == 1
-    assert assessment.seen.delta == pytest.approx(-0.1)
+    assert assessment.seen.reference_objective == pytest.approx(predicted)
+    assert assessment.seen.delta == pytest.approx(4.0 - predicted)
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.95])
+@pytest.mark.parametrize("pairs", [1, 3])
+def test_the_standard_error_is_that_of_the_difference(shared: float, pairs: int) -> None:
+    noise = Noise(sigma=1.0, dof=20, sigma_d=math.sqrt(2 * (1 - shared)))
+    rng, deltas = random.Random(3), []
+    for _ in range(4000):
+        seeds = [rng.gauss(0, math.sqrt(shared)) for _ in range(5)]
+        own = math.sqrt(1 - shared)
+        reference = {place: seed + rng.gauss(0, own) for place, seed in enumerate(seeds)}
+        candidate = {place: seed + rng.gauss(0, own) for place, seed in enumerate(seeds[:pairs])}
+        undecided = Rules(early_stopping_threshold=100, z_drop=100, max_runs=100, z_keep=100)
+        assessment = assess(candidate, reference, noise, undecided, reference_hash="ref")
+        assert isinstance(assessment, Undecided)
+        assert assessment.seen is not None
+        deltas.append(assessment.seen.delta)
+    assert fmean(deltas) == pytest.approx(0, abs=4 * noise.stderr(pairs, 5) / math.sqrt(4000))
+    assert stdev(deltas) == pytest.approx(noise.stderr(pairs, 5), rel=0.05)
+    assert noise.stderr(pairs, 5) <= noise.sigma_d / math.sqrt(pairs)
+    assert noise.stderr(pairs, pairs) == pytest.approx(noise.sigma_d / math.sqrt(pairs))
 
 
 @pytest.mark.parametrize(
@@ -92,14 +123,14 @@ def test_a_keep_has_two_pairs_over_the_bar(candidate: list[float], reference: li
 
 
 def race(true_gain: float, rng: random.Random, rules: Rules) -> tuple[bool, int]:
-    """Return whether a candidate of this true gain is kept, and the number of runs it took."""
-    shared, own = 0.04, NOISE.sigma_d / math.sqrt(2)
+    """Return whether a candidate of this true gain is kept against a reference of five runs, and
+    the number of runs it took."""
+    own = NOISE.sigma_d / math.sqrt(2)
+    effects = [rng.gauss(0, math.sqrt(NOISE.sigma**2 - own**2)) for _ in range(5)]
+    reference = {seed: 4.0 + effect + rng.gauss(0, own) for seed, effect in enumerate(effects)}
     candidate: dict[int, float] = {}
-    reference: dict[int, float] = {}
     for seed in range(rules.max_runs):
-        common = rng.gauss(0, shared)
-        reference[seed] = 4.0 + common + rng.gauss(0, own)
-        candidate[seed] = 4.0 - true_gain + common + rng.gauss(0, own)
+        candidate[seed] = 4.0 - true_gain + effects[seed] + rng.gauss(0, own)
         assessment = assess(candidate, reference, NOISE, rules, reference_hash="ref")
         if isinstance(assessment, Decision):
             return assessment.action == "keep", seed + 1

@@ -111,7 +111,8 @@ class Decision(Frozen):
     reference_objective: Finite | None = Field(
         None, validation_alias=AliasChoices("reference_objective", "reference_bpb")
     )
-    """Mean objective of the reference on the common seeds."""
+    """Mean objective of the reference on the common seeds; since 0.4 predicted from all its runs
+    (:mod:`agent.judge`)."""
     estimate_objective: Finite | None = Field(
         None, validation_alias=AliasChoices("estimate_objective", "estimate_bpb")
     )
@@ -119,11 +120,12 @@ class Decision(Frozen):
     delta: Finite | None = None
     stderr: NonNegative | None = None
     sigma: NonNegative | None = None
-    """Standard deviation of one paired difference: ``stderr = sigma / sqrt(pairs)``."""
+    """Standard deviation of one paired difference; ``stderr`` is ``sigma / sqrt(pairs)`` or
+    less."""
     pairs: NonNegativeInt = 0
     """Common seeds on which both configs were measured."""
     pairs_ss: NonNegative = 0
-    """Sum of squared deviations of the paired differences from ``delta``. It measures the noise of
+    """Sum of squared deviations of the paired differences from their mean. It measures the noise of
     a race, pooled over races with ``pairs - 1`` degrees of freedom each."""
     z: Finite | None = None
     """``-delta / stderr``, which the judge compares with ``z_keep``."""

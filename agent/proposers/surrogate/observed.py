@@ -108,11 +108,11 @@ class Scores:
         :param observed: configs with scores.
         :param priors: knobs and scores of configs measured elsewhere, placed last.
         """
-        sigma = memory.evidence.sigma or 0.0
+        noise = Noise.of(memory.evidence) or Noise(0.0, 0, 0.0)
         reference = memory.evidence.configs[memory.reference.config_hash]
-        share = shared(memory.evidence)
         effects = {
-            seed: share * (score - reference.mean) for seed, score in reference.scores.items()
+            seed: noise.shared * (score - reference.mean)
+            for seed, score in reference.scores.items()
         }
         seen = [(memory.menu.knob_values(entry.config), entry) for entry in observed]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
@@ -127,25 +127,16 @@ class Scores:
         all_values = tuple(values for values, _ in (*inside, *priors))
         above_N = score_N - reference.mean
         apart = np.abs(above_N[above_N != 0])
-        unit = max(float(np.median(apart)) if len(apart) else 0.0, 2 * sigma, 1e-9)
+        unit = max(float(np.median(apart)) if len(apart) else 0.0, 2 * noise.sigma, 1e-9)
         target_N = above_N / unit
         far_N = np.maximum(target_N, 1)
         return cls(
             values=all_values,
             points=space.points(all_values),
             targets=np.where(target_N > 1, 1 + np.log(far_N), target_N),
-            variances=(sigma / unit) ** 2 / runs_N / far_N,
+            variances=(noise.sigma / unit) ** 2 / runs_N / far_N,
             unit=unit,
         )
-
-
-def shared(evidence: Evidence) -> float:
-    """Return the correlation of two configs' runs on one seed, as far as differences in races are
-    smaller than those of unpaired runs."""
-    noise = Noise.of(evidence)
-    if noise is None or not noise.sigma:
-        return 0.0
-    return min(max(1 - noise.sigma_d**2 / (2 * noise.sigma**2), 0.0), 1.0)
 
 
 PRIOR_WORTH = 5

@@ -124,7 +124,8 @@ def provable(memory: Memory) -> float:
     noise, rules = Noise.of(memory.evidence), memory.rules
     if noise is None or rules is None:
         return 0.0
-    return rules.z_keep * noise.sigma_d / math.sqrt(rules.max_runs)
+    runs = memory.evidence.configs[memory.reference.config_hash].n
+    return rules.z_keep * noise.stderr(rules.max_runs, runs)
 
 
 def _domains(memory: Memory) -> dict[str, Domain]:

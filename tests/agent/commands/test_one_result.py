@@ -119,10 +119,10 @@ def test_a_search_that_kept_nothing_says_which_gain_it_would_have_kept() -> None
     begun = [row for row in SEARCH if row.kind in {"campaign", "baseline"}]
     evidence = Evidence(begun)
     headline = Headline.of(Posteriors.of(evidence), None, CAMPAIGN)
-    sigma_d = known(Posteriors.of(evidence).noise).sigma_d
+    noise = known(Posteriors.of(evidence).noise)
     assert headline.verdict == "nothing kept"
     assert headline.delta is None
-    smallest = CAMPAIGN.z_keep * sigma_d / CAMPAIGN.max_runs**0.5
+    smallest = CAMPAIGN.z_keep * noise.stderr(CAMPAIGN.max_runs, len(begun) - 1)
     assert headline.smallest_gain == pytest.approx(smallest)
     assert f"{smallest:.4f} bpb" in headline.line
 

@@ -1,5 +1,8 @@
+import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from statistics import stdev
 
 import pytest
 
@@ -54,7 +57,7 @@ def race_of(evidence: Evidence, runner: Scored) -> Race:
 
 
 def decide(score: Score) -> Decision:
-    evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 7), baseline_row(2, 4.3, 8)])
+    evidence = Evidence([campaign_row(), trial_of_the_reference(1, 99)])
     runner = Scored(score)
     return run_race(race_of(evidence, runner), runner.run)
 
@@ -93,6 +96,37 @@ def test_a_race_that_its_reference_leaves_open_says_so_and_changes_nothing() -> 
     assert "undecided" in none_at_all.explanation
 
 
+LUCKY = {0: 0.0512, 1: 0.0717, 2: 0.0692, 3: 0.0835, 4: 0.0781}
+
+
+@pytest.mark.parametrize("score", [0.0534, 0.0536, 0.0554, 0.0568])
+def test_one_lucky_run_of_the_reference_discards_nobody(
+    score: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These runs, of a script whose seeds share nothing, are better than the baseline's mean, and
+    worse than its first run."""
+    evidence = Evidence(
+        [campaign_row(), *(baseline_row(seed + 1, of, seed) for seed, of in LUCKY.items())]
+    )
+    sigma = stdev(LUCKY.values())
+    monkeypatch.setattr(Noise, "of", lambda _evidence: Noise(sigma, 4, math.sqrt(2) * sigma))
+    runner = Scored(lambda _of, _seed: ok(score))
+    race = replace(race_of(evidence, runner), rules=Rules())
+    assert run_race(race, runner.run).action == "keep"
+    assert [one.seed for one in race.trials][:2] == [1, 2], "the median, then its neighbor"
+
+
+def test_known_pairs_come_first_then_the_runs_that_cost_least() -> None:
+    scores = {0: 4.4, 3: 4.1, 5: 4.2}
+    evidence = Evidence(
+        [campaign_row(), *(baseline_row(seed + 1, of, seed) for seed, of in scores.items())]
+    )
+    race = race_of(evidence, Scored(lambda _of, _seed: ok(4.2)))
+    assert race.seeds() == [5, 0, 3, 1, 2, 4]
+    race = replace(race, _scores={1: 4.0, 3: 4.0})
+    assert race.seeds() == [3, 1, 5, 0, 2, 4]
+
+
 def trial_of_the_reference(number: int, seed: int) -> BaselineRow:
     """Return the row of a run of the baseline that failed on this seed."""
     row = baseline_row(number, 4.2, seed)
@@ -111,7 +145,7 @@ def test_a_change_without_effect_is_run_once(ours: float | None, runs: int, says
     rows = [campaign_row(), *(baseline_row(n + 1, 4.2, n) for n in range(4))]
     evidence = Evidence(rows)
     runner = Scored(lambda of, seed: ok(4.2))
-    runner.curves = {"t000001": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
+    runner.curves = {"t000002": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
     race = race_of(evidence, runner)
     decision = run_race(race, runner.run)
     assert len(race.trials) == runs

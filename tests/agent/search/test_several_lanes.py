@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent.judge import Comparison
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
@@ -19,6 +18,7 @@ from agent.search.stopping import Goal, Interrupted, StopRequest
 from tests.support import nights
 from tests.support.accounts import rest_faults
 from tests.support.nights import rows_of, work, written
+from tests.support.present import known
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Run
 from tests.support.timed import Killed
@@ -113,19 +113,11 @@ def test_a_decision_goes_by_the_noise_of_the_rows_before_its_own(tmp_path: Path)
     evidence, looked = Evidence(), 0
     for row in read_rows(tmp_path / "campaign" / "trajectory.jsonl"):
         if isinstance(row, IterationRow) and row.decision.stderr is not None:
-            decision, noise = row.decision, Noise.of(evidence)
-            assert noise is not None
-            assert decision.delta is not None
-            seen = Comparison(
-                reference_hash="",
-                reference_objective=0.0,
-                estimate_objective=0.0,
-                delta=decision.delta,
-                pairs=decision.pairs,
-                pairs_ss=decision.pairs_ss or 0.0,
-                sigma_d=noise.sigma_d,
-            )
-            assert seen.stderr == pytest.approx(decision.stderr, rel=1e-12)
+            decision, noise = row.decision, known(Noise.of(evidence))
+            own = {trial.seed for trial in row.trials if trial.role == "reference"}
+            reference = evidence.configs[decision.reference_hash or ""]
+            runs = len(own | reference.scores.keys())
+            assert noise.stderr(decision.pairs, runs) == pytest.approx(decision.stderr, rel=1e-12)
             looked += 1
         evidence.add(row)
     assert looked > 10

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores, shared
+from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores
 from agent.proposers.surrogate.space import Space, near, shares
 from autoresearch.domains.choices import Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory
+from tests.support.present import known
 from tests.support.rows import evidence_with
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence
+from trajectory.ranking import Noise
 
 SPACE = Space.of(MENU.domains)
 BASELINE: Mapping[str, Scalar] = MENU.defaults
@@ -136,9 +138,8 @@ def test_how_much_configs_share_on_a_seed_is_read_off_the_races() -> None:
     correlated runs have an sd of zero."""
 
     def of(*args: Any) -> float:
-        return shared(evidence_with([], **sums(*args)))
+        return known(Noise.of(evidence_with([], **sums(*args)))).shared
 
-    assert shared(Evidence()) == 0
     assert of(0.05, 0.05 * math.sqrt(2)) == pytest.approx(0)
     assert of(0.05, 0.0) == pytest.approx(40 / 44)
     assert 0.4 < of(0.05, 0.05) < 0.5
