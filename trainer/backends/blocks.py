@@ -17,6 +17,7 @@ from torch.nn import functional
 from trainer.backends.coded import CodeFunction, code_function
 from trainer.backends.kernels import NORM_EPS
 from trainer.backends.kernels.operations import activated
+from trainer.backends.muon import Piece
 from trainer.backends.products import cpu_multiplies_bf16, linear
 from trainer.spec import Config
 
@@ -138,6 +139,13 @@ class Block(nn.Module):
             hidden_NF = self.activation_code(*(up.chunk(2, dim=-1) if self.gated else (up,)))
         fed_ND = linear(hidden_NF, self.down_DF)
         return self._add(x_ND, self.feed_forward_output_norm(fed_ND), self.feed_forward_residual)
+
+    def muon_pieces(self) -> list[Piece]:
+        """Return the matrices, those of queries, keys and values apart."""
+        queries, keys = (heads * self.head_dim for heads in (self.n_head, self.n_kv_head))
+        pieces = [Piece(self.qkv_RD, 0, queries)]
+        pieces += [Piece(self.qkv_RD, queries + first, keys) for first in (0, keys)]
+        return pieces + [Piece(p, 0, len(p)) for p in (self.out_DD, self.up_FD, self.down_DF)]
 
     def _add(self, x_ND: Tensor, branch_ND: Tensor, code: CodeFunction | None) -> Tensor:
         """Add half a block's output to the residual stream."""

@@ -44,6 +44,12 @@ class MegatronBackend:
                 f"the megatron backend cannot run {', '.join(config.code)}; leave them empty, or"
                 " choose backend torch"
             )
+        if config.optimizer != "adamw":
+            raise SpecError(
+                f"the megatron backend trains with adamw only, not with {config.optimizer}, since"
+                " Megatron-Core's Muon needs a package that no release brings along; choose"
+                " optimizer adamw, or backend torch"
+            )
         if config.norm_place != "pre" or config.depth_factor != 1.0:
             raise SpecError(
                 "Megatron-Core's layers have norms at their inputs only and add their outputs"

@@ -1,4 +1,4 @@
-"""AdamW with clipping, and a stop at the first non-finite step that is decided on the device.
+"""AdamW and Muon with clipping, and a stop at the first non-finite step, decided on the device.
 
 This does not use ``torch.optim``. Its first optimizer imports torch._dynamo, which takes each cold
 trial about a second. Its per-step bookkeeping costs as much as the update of a million parameters.
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from trainer.backends.coded import CodeUpdate
 from trainer.backends.kernels import ADAM_EPS, operations
+from trainer.backends.muon import Muon, Piece
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
@@ -31,6 +32,20 @@ class Optimizer(Protocol):
         """
 
 
+class Rule(Protocol):
+    """The update of parameters that AdamW leaves alone."""
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that it updates."""
+
+    def step(self, scale: Tensor, stopped: Tensor, lr: float, step: int) -> None:
+        """Divide the gradients by ``scale``, update the parameters, and clear their gradients.
+
+        Do nothing to the parameters where ``stopped`` is 1. ``step`` is 1 for the first.
+        """
+
+
 @runtime_checkable
 class BringsOptimizer(Protocol):
     """A model whose weights only its own optimizer can update."""
@@ -43,18 +58,22 @@ def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
     """Return the optimizer of ``model``: its own if it brings one, else :class:`AdamW`.
 
     The latter also writes the model's ``copies`` of parameters, trains its ``block_matrices`` at
-    their own rates, and leaves parameters to the config's own rules.
+    their own rates, and leaves parameters to Muon and to the config's own functions.
     """
     if isinstance(model, BringsOptimizer):
         return model.optimizer(config)
     rates, inner = block_rates(config), set(getattr(model, "block_matrices", ()))
     own_rates = {} if rates == PLAIN else dict.fromkeys(inner, rates)
-    by_code = []
+    rules: list[Rule] = []
+    if config.optimizer == "muon":
+        pieces: list[Piece] = getattr(model, "muon_pieces", [])
+        ratio = config.muon_lr_ratio * muon_width_rate(config)
+        rules.append(Muon(pieces, lr_ratio=ratio, weight_decay=config.weight_decay))
     for name in ("update", "update_rest"):
         if f"code.{name}" in config.code:
             targets = [p for p in model.parameters() if (p in inner) == (name == "update")]
             pairs = [(p, own_rates.get(p, PLAIN).lr) for p in targets]
-            by_code.append(CodeUpdate(config, name, pairs))
+            rules.append(CodeUpdate(config, name, pairs))
     return AdamW(
         model.parameters(),
         betas=(config.beta1, config.beta2),
@@ -62,7 +81,7 @@ def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
         grad_clip=config.grad_clip,
         copies=getattr(model, "copies", None),
         own_rates=own_rates,
-        by_code=by_code,
+        rules=rules,
     )
 
 
@@ -85,6 +104,15 @@ def block_rates(config: Config) -> Rates:
     return Rates(config.width_factor, config.width_factor * config.depth_factor)
 
 
+def muon_width_rate(config: Config) -> float:
+    """Return the factor of Muon's learning rate under the maximal-update parametrization.
+
+    The largest singular value of an update must not depend on the width (Yang et al. 2023, arXiv
+    2310.17813). Here it is the learning rate times 0.2 × sqrt(width).
+    """
+    return config.width_factor**0.5
+
+
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019), on matrices only.
 
@@ -100,17 +128,17 @@ class AdamW:
         grad_clip: float,
         copies: Mapping[nn.Parameter, RoundedWeight] | None = None,
         own_rates: Mapping[nn.Parameter, Rates] | None = None,
-        by_code: Sequence[CodeUpdate] = (),
+        rules: Sequence[Rule] = (),
     ) -> None:
         """
         :param copies: copies of some of the parameters, which each update writes too.
         :param own_rates: rates of matrices that differ from the common learning rate and epsilon.
-        :param by_code: rules of the config's own, for the parameters that Adam leaves to them.
+        :param rules: updates of the parameters that Adam leaves to them.
         """
-        self._by_code = by_code
-        self._coded = [parameter for update in by_code for parameter in update.parameters]
-        all_parameters, coded = list(parameters), set(self._coded)
-        every = [p for p in all_parameters if p not in coded]
+        self._rules = rules
+        self._ruled = [parameter for rule in rules for parameter in rule.parameters]
+        all_parameters, ruled = list(parameters), set(self._ruled)
+        every = [p for p in all_parameters if p not in ruled]
         copies, own_rates = copies or {}, own_rates or {}
         self._betas = betas
         self._grad_clip = grad_clip
@@ -130,7 +158,7 @@ class AdamW:
         self._stopped = torch.zeros((), device=all_parameters[0].device)
 
     def set_step(self, step: int) -> None:
-        """Have the rules of the config's own believe that the next step has this number."""
+        """Have the rules believe that the next step has this number."""
         self._step = step - 1
 
     @torch.no_grad()
@@ -138,8 +166,8 @@ class AdamW:
         """See :class:`Optimizer`; this never waits for a GPU."""
         copied = self._copied_group.take_gradients()
         gradients = [group.take_gradients() for group in self._groups]
-        coded = [gradient for p in self._coded if (gradient := p.grad) is not None]
-        norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied, *coded])
+        ruled = [gradient for p in self._ruled if (gradient := p.grad) is not None]
+        norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied, *ruled])
         grad_norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         # x - x is 0 for a finite x and NaN for any other.
         nonfinite = ((grad_norm - grad_norm) + (loss.detach() - loss.detach())).isnan()
@@ -172,8 +200,8 @@ class AdamW:
         self._step += 1
         if copied:
             self._update_copied(copied, scale, lr)
-        for update in self._by_code:
-            update.step(scale, self._stopped, lr, self._step)
+        for rule in self._rules:
+            rule.step(scale, self._stopped, lr, self._step)
         return grad_norm
 
     def _update_copied(self, gradients: list[Tensor], scale: Tensor, lr: float) -> None:

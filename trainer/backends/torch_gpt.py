@@ -35,6 +35,7 @@ from trainer.backends.coded import FORWARD_SLOTS, CodeFunction, init_by_code
 from trainer.backends.fused import FusedBlock, normed
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import FusedHead, Head
+from trainer.backends.muon import Piece
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config, refuse_fp8
 
@@ -142,6 +143,11 @@ class TorchGPT(nn.Module):
     def block_matrices(self) -> list[nn.Parameter]:
         """Return the matrices that the maximal-update parametrization trains at their own rates."""
         return [p for block in self.blocks for p in block.parameters() if p.dim() > 1]
+
+    @property
+    def muon_pieces(self) -> list[Piece]:
+        """Return the matrices of the blocks as Muon updates them."""
+        return [piece for block in self.blocks for piece in block.muon_pieces()]
 
     @torch.no_grad()
     def init(self) -> None:

@@ -47,6 +47,10 @@ parameter takes 18 bytes, in fp32 16: weight, gradient, moments, and a main weig
 bf16. The published run on a GB10 is told by the same terms: it had bf16 weights and moments alone
 (6), dropout's masks (2 D a block), and 14 bytes a logit.
 
+**Muon** keeps one moment of the blocks' matrices: 4 W less. Its update holds, besides, the
+gradients of the largest batch of matrices of one shape, their normalized momentum, and the products
+of two steps: at most 20 bytes for each of the batch's numbers.
+
 Not counted: the torch backend's workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding,
 and on a GPU the CUDA context, which is not an allocation but takes from the same memory.
 """
@@ -118,7 +122,7 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
     params, weights = parameter_count(config, vocab_size), layers * block_weights(config)
     padded = -(-vocab_size // PADDING) * PADDING
     head_copy = size * padded * width if size == 2 or padded != vocab_size else 0
-    held = 12 * params + head_copy + (2 * weights if size == 2 else 0)
+    held = 12 * params + head_copy + (2 * weights if size == 2 else 0) - _moments_saved(config)
     branches = 2 if config.gated else 1
     keys = width * config.kv_heads / config.n_head
     block = size * (4 * width + 2 * keys + branches * config.d_ff) + 4 * config.n_head
@@ -138,6 +142,7 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
         (update - 4 * weights / layers, block + 2 * size * width + feed_forward),
         (update + (2 * table if config.tie_embeddings else 0), 4 * width),
     )
+    update += _muon_bytes(config)
     # Each is a line in the tokens of a step; the largest at the config's own number counts.
     fixed, per_token = max(moments, key=lambda line: line[0] + line[1] * config.tokens_per_step)
     return MemoryParts(fixed, per_token, update)
@@ -155,6 +160,7 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
         block += 14 * config.n_head * config.seq_len
     matrices = config.n_layer * block_weights(config) + head
     held: float = 12 * params + (0 if config.precision == "fp32" else 2 * matrices)
+    held -= _moments_saved(config)
     per_token = config.n_layer * block
     chunk = chunk_tokens(config.tokens_per_step, vocab_size)
     if chunk < config.tokens_per_step:
@@ -162,7 +168,8 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
         per_token += (4 if config.precision == "fp32" else 2) * config.d_model
     else:
         per_token += LOSS_BYTES * vocab_size
-    return MemoryParts(held, per_token, 16 * params)
+    update = 16 * params - _moments_saved(config) + _muon_bytes(config)
+    return MemoryParts(held, per_token, update)
 
 
 def megatron(
@@ -192,6 +199,24 @@ def megatron(
         block += 2 * config.d_model
     per_token = config.n_layer * block + loss_bytes * vocab_size + 4 * config.d_model
     return MemoryParts(held, per_token, update)
+
+
+def _moments_saved(config: Config) -> int:
+    """Return the bytes of the second moments that Muon does not keep."""
+    return 4 * config.n_layer * block_weights(config) if config.optimizer == "muon" else 0
+
+
+def _muon_bytes(config: Config) -> int:
+    """Return the bytes that Muon's largest batch of matrices takes during the update."""
+    if config.optimizer != "muon":
+        return 0
+    width, keys = config.d_model, config.d_model * config.kv_heads // config.n_head
+    up = 2 * config.d_ff if config.gated else config.d_ff
+    numbers: dict[tuple[int, int], int] = {}
+    for rows in (width, width, keys, keys, up, config.d_ff):
+        shape = min(rows, width), max(rows, width)
+        numbers[shape] = numbers.get(shape, 0) + config.n_layer * rows * width
+    return 20 * max(numbers.values())
 
 
 def parameter_count(config: Config, vocab_size: int) -> int:

@@ -115,6 +115,11 @@ class Config(_WithCode):
     et al. 2024, arXiv 2405.18392)."""
     decay_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.2
     """Last share of the horizon, in which the rate of ``wsd`` falls."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """``muon``: the blocks' matrices by Muon (Liu et al. 2025, arXiv 2502.16982), the rest by
+    AdamW."""
+    muon_lr_ratio: Positive = 1.0
+    """Muon's learning rate, as a multiple of ``lr``; unused by AdamW."""
     mup_base_width: PositiveInt | None = None
     """The ``d_model`` at which the maximal-update parametrization (Yang et al. 2022, arXiv
     2203.03466, table 8) changes nothing, and from which it carries ``lr``; None: the standard

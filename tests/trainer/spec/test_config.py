@@ -21,6 +21,8 @@ LATER: dict[str, Any] = {
     "init_scale": 0.5,
     "schedule": "wsd",
     "decay_share": 0.1,
+    "optimizer": "muon",
+    "muon_lr_ratio": 2.0,
     "mup_base_width": 64,
     "mup_base_depth": 2,
 }
