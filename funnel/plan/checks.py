@@ -9,7 +9,7 @@ from funnel.cost.gpus import MACHINES
 from funnel.forecast.band import Forecast
 from funnel.plan.booking import Booking
 from funnel.plan.layout import Cluster, MemoryUse
-from funnel.plan.megatron_flags import flag_words, layout_flags
+from funnel.plan.megatron_flags import flag_words, is_muon, layout_flags
 from funnel.plan.recipe import Recipe
 from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
@@ -50,11 +50,12 @@ class PreflightLimits(Frozen):
     def of(cls, recipe: Recipe, booking: Booking) -> PreflightLimits:
         cluster = booking.cluster
         other = other_layout(recipe)
+        muon = is_muon(recipe.projection.source)
         return cls(
             memory_mib=int(cluster.gpu.memory_gb * 1e9 / MIB * MEMORY_SHARE),
             nccl_gb_s=round(NCCL_SHARE * cluster.gpu.nvlink_gb_s / 2),
             fabric_gb_s=round(FABRIC_SHARE * MACHINES[cluster.gpu.name].fabric_gb_s),
-            other_layout=tuple(flag_words(layout_flags(other.layout))) if other else (),
+            other_layout=tuple(flag_words(layout_flags(other.layout, muon=muon))) if other else (),
         )
 
 

@@ -39,6 +39,8 @@ MAX_TIED_LOGIT_STD = 0.18
 The three constants above repeat the proxies' initialization in :mod:`trainer.backends.torch_gpt`.
 A plan does not import that module, because it imports torch.
 """
+MUON_MOMENTUM, MUON_RMS = 0.95, 0.2
+"""Constants of :mod:`trainer.backends.muon`, repeated for the same reason."""
 EVAL_STEPS = 1000
 EVAL_BATCHES = 20
 DATA_SEED = 1234
@@ -116,7 +118,7 @@ def megatron_flags(
         *([FlagGroup(name="WIDTH", flags=width)] if projection.lr_rule == "mup" else []),
         FlagGroup(name="OPTIMIZER", flags=_optimizer(projection, schedule)),
         FlagGroup(name="BATCH", flags=sizes),
-        FlagGroup(name="PARALLEL", flags=_parallel(layout)),
+        FlagGroup(name="PARALLEL", flags=_parallel(layout, muon=is_muon(projection.source))),
         FlagGroup(name="LOGGING", flags=logging),
     )
 
@@ -208,8 +210,39 @@ def table_std(config: Config) -> float:
     return min(INIT_STD, bound / math.sqrt(config.mup_base_width or config.d_model))
 
 
+def is_muon(config: Config) -> bool:
+    """Return whether Muon trains the blocks' matrices."""
+    return config.optimizer == "muon"
+
+
+def _muon(projection: Projection) -> dict[str, object]:
+    """Return the options of Megatron-LM's Muon, which uses its own five steps of Newton-Schulz.
+
+    Its ``spectral`` scale is the root of a matrix's longer side. ``dist_muon`` shards the state by
+    whole layers. Megatron-LM has one rate for the matrices and the norms' gains, and one for the
+    tables and the head.
+    """
+    if not is_muon(projection.source):
+        return {"optimizer": "adam"}
+    ratio = projection.source.muon_lr_ratio
+    tables = projection.base_lr if ratio != 1.0 else None
+    return {
+        "optimizer": "dist_muon",
+        "muon_momentum": MUON_MOMENTUM,
+        "muon_num_ns_steps": 5,
+        "muon_scale_mode": "spectral",
+        "muon_extra_scale_factor": MUON_RMS,
+        "muon_tp_mode": "duplicated",
+        "decoupled_lr": tables,
+        "decoupled_min_lr": tables and tables * projection.config.lr_min_ratio,
+    }
+
+
 def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
     config = projection.config
+    lr = projection.base_lr
+    if is_muon(projection.source):
+        lr *= projection.source.muon_lr_ratio
     fall: dict[str, object] = {}
     if projection.source.schedule == "wsd":
         # Megatron-LM counts the decay back from the end and does not prevent an overlap with the
@@ -218,9 +251,9 @@ def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
         steps = max(min(asked, schedule.steps - schedule.warmup_steps), 1)
         fall = {"lr_wsd_decay_style": "linear", "lr_wsd_decay_iters": steps}
     return _flags(
-        optimizer="adam",
-        lr=projection.base_lr,
-        min_lr=projection.base_lr * config.lr_min_ratio,
+        **_muon(projection),
+        lr=lr,
+        min_lr=lr * config.lr_min_ratio,
         lr_decay_style={"wsd": "WSD"}.get(projection.source.schedule, projection.source.schedule),
         **fall,
         lr_warmup_iters=schedule.warmup_steps,
@@ -235,15 +268,17 @@ def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
     )
 
 
-def _parallel(layout: Layout) -> tuple[Flag, ...]:
+def _parallel(layout: Layout, *, muon: bool) -> tuple[Flag, ...]:
     full = layout.recompute == "full"
+    # Megatron-LM's Muon refuses this optimizer and shards its state itself.
+    distributed = layout.distributed_optimizer and not muon
     return _flags(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,
         sequence_parallel=layout.tensor > 1,
-        use_distributed_optimizer=layout.distributed_optimizer,
+        use_distributed_optimizer=distributed,
         overlap_grad_reduce=True,
-        overlap_param_gather=layout.distributed_optimizer,
+        overlap_param_gather=distributed,
         # A fused kernel never stores attention scores, so selective recomputation costs nothing.
         attention_backend="auto",
         recompute_granularity="full" if full else None,
@@ -268,14 +303,14 @@ def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
     )
 
 
-def layout_flags(layout: Layout) -> tuple[Flag, ...]:
+def layout_flags(layout: Layout, *, muon: bool) -> tuple[Flag, ...]:
     """Return the flags that depend only on the layout, to override those of a launch script."""
     return _flags(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,
         sequence_parallel=layout.tensor > 1,
         micro_batch_size=layout.micro_batch,
-        use_distributed_optimizer=layout.is_sharded,
+        use_distributed_optimizer=layout.is_sharded and not muon,
     )
 
 

@@ -116,6 +116,10 @@ def project(
 ) -> Projection:
     """Carry the recipe of ``config`` to the target.
 
+    A recipe with Muon is carried by ``sqrt_width`` whatever the target's rule. It keeps the largest
+    singular value of Muon's updates (arXiv 2310.17813), and Megatron-LM's maximal-update flags
+    leave Muon's matrices out.
+
     :param horizon_steps: steps over which the proxy's learning rate would have decayed.
     :param batch_size: the target's sequences per step; None: chosen by the batch's rule.
     :raises TargetError: if the proxy's warm-up fills its whole schedule.
@@ -126,7 +130,7 @@ def project(
         shape=target,
         tokens=target.tokens,
         tokens_per_step=batch_size and batch_size * target.seq_len,
-        lr_rule=target.lr_rule,
+        lr_rule="sqrt_width" if config.optimizer == "muon" else target.lr_rule,
     )
     bounded = {one.name: one for one in out_of_bounds(carried)}
     taken = {name: type(getattr(carried.config, name))(one.taken) for name, one in bounded.items()}

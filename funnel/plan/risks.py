@@ -11,7 +11,7 @@ from funnel.ladder.result import LadderResult
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
-from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS
+from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, is_muon
 from funnel.plan.projection import CODE_FILE, Projection
 from funnel.plan.recipe import Recipe, batch_words, departures
 from funnel.target.shape import size_text
@@ -97,6 +97,12 @@ def _carried_over(projection: Projection) -> Iterator[str]:
                 + f"; taken is {disagreement.taken} ({disagreement.why})"
             )
     yield from projection.notes
+    if is_muon(projection.source):
+        yield (
+            "Megatron-LM's Muon needs the package emerging-optimizers, takes five Newton-Schulz "
+            "steps where the proxies took four of Polar Express, and trains the norms' gains at "
+            "the rate of the matrices"
+        )
     if projection.source.seq_len < projection.target.seq_len:
         yield (
             f"the proxies trained on sequences of {projection.source.seq_len:,} tokens, and the "

@@ -88,8 +88,14 @@ class Leap:
 
     @property
     def source_block_lr(self) -> float:
-        """The source's rate of the matrices in the blocks."""
-        return self.source.lr * self.base_width / self.source.d_model
+        """The source's rate of the matrices in the blocks, without Muon's ratio."""
+        exponent = 0.5 if self.source.optimizer == "muon" else 1.0
+        return self.source.lr * (self.base_width / self.source.d_model) ** exponent
+
+    @property
+    def muon_ratio(self) -> float:
+        """Muon's rate as a multiple of ``lr``; 1 with AdamW."""
+        return self.source.muon_lr_ratio if self.source.optimizer == "muon" else 1.0
 
     @property
     def warmup_fraction(self) -> float:
@@ -146,7 +152,8 @@ class Leap:
     @property
     def source_timescale(self) -> float:
         """AdamW's time scale of the source, as a share of its run."""
-        return timescale(self.source_block_lr, self.source.weight_decay, self.horizon_steps)
+        lr = self.source_block_lr * self.muon_ratio
+        return timescale(lr, self.source.weight_decay, self.horizon_steps)
 
     @property
     def decays(self) -> dict[str, float]:
@@ -157,7 +164,7 @@ class Leap:
             tpp_base=self.source_tokens / self.source_params,
             tpp=self.tokens / self.params,
         )
-        block_lr = self.block_lr()
+        block_lr = self.block_lr() * self.muon_ratio
         return {
             **{
                 rule: 0.0 if math.isinf(tau) else 1 / (block_lr * tau * self.steps)
@@ -189,6 +196,8 @@ KEPT = {
     "precision": "as it is: to be proved on the target's own GPU",
     "schedule": "as it is: the form",
     "decay_share": "as it is: a share of the schedule",
+    "optimizer": "as it is",
+    "muon_lr_ratio": "as it is: a ratio of two rates that scale alike",
     "mup_base_width": "not in the config: what is made of width is in its lr",
     "mup_base_depth": "not in the config: what is made of depth is in its lr",
 }
@@ -240,7 +249,7 @@ def reasons(leap: Leap, config: Config, *, is_asked: bool) -> dict[str, str]:
 
 
 def _decay(leap: Leap, config: Config) -> str:
-    own = timescale(leap.block_lr(), config.weight_decay, leap.steps)
+    own = timescale(leap.block_lr() * leap.muon_ratio, config.weight_decay, leap.steps)
     small, wider = leap.source_timescale, leap.tables_faster
     tables = f"; that is the blocks', the tables' {own / wider:.2g}" if wider > 1 else ""
     if small > FELT:

@@ -16,7 +16,7 @@ from funnel.transfer.rules import WidthRule
 from tests.funnel.plan.test_layout import gpt3_like
 from tests.support.configs import config
 from tests.support.places import ROOT
-from trainer.backends import torch_gpt
+from trainer.backends import muon, torch_gpt
 from trainer.backends.kernels import ADAM_EPS
 
 OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
@@ -162,6 +162,13 @@ def like(**changes: Any) -> TargetArchitecture:
             "",
         ),
         (LLAMA, {"init_scale": 0.5}, "--init-method-std 0.01", ""),
+        (
+            LLAMA,
+            {"optimizer": "muon"},
+            "--optimizer dist_muon --muon-momentum 0.95 --muon-scale-mode spectral "
+            "--muon-extra-scale-factor 0.2 --muon-tp-mode duplicated --muon-num-ns-steps 5",
+            "--use-mup --use-distributed-optimizer --overlap-param-gather --decoupled-lr",
+        ),
         (like(qk_norm=True, rope_base=5e5), {}, "--qk-layernorm --rotary-base 500000", ""),
         (
             like(activation="relu2", ffn_ratio=5.25),
@@ -181,6 +188,28 @@ def test_the_flags_of_a_recipe(
     for name, values in options(wanted.split()) if wanted else ():
         assert seen[name] == values
     assert not seen.keys() & set(absent.split())
+
+
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
+def test_muon_has_its_own_rate_and_scales_with_the_root_of_the_width(ratio: float) -> None:
+    words = words_of(LLAMA, optimizer="muon", muon_lr_ratio=ratio, lr_min_ratio=0.25)
+    plain = words_of(LLAMA, lr_rule="sqrt_width", lr_min_ratio=0.25)
+    lr = float(value(plain, "--lr"))
+    assert float(value(words, "--lr")) == pytest.approx(ratio * lr)
+    assert float(value(words, "--min-lr")) == pytest.approx(0.25 * ratio * lr)
+    if ratio != 1.0:
+        assert float(value(words, "--decoupled-lr")) == pytest.approx(lr)
+        assert float(value(words, "--decoupled-min-lr")) == pytest.approx(0.25 * lr)
+    known = known_options("sqrt_width")
+    for name, values in options(words):
+        takes, choices = known[name]
+        assert len(values) == {"0": 0, "1": 1}[takes], name
+        assert not choices or set(values) <= set(choices), (name, values)
+
+
+def test_muon_s_constants_are_the_proxies() -> None:
+    assert megatron_flags.MUON_MOMENTUM == muon.MOMENTUM
+    assert megatron_flags.MUON_RMS == muon.RMS
 
 
 def test_constants_of_the_initial_weights_are_the_proxies() -> None:
