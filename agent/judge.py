@@ -202,24 +202,34 @@ def _is_futile(seen: Comparison, rules: Rules) -> bool:
 
 
 def no_effect(
-    score: float, seed: int, rules: Rules, *, reference_hash: str, printed: bool = False
+    score: float,
+    seed: int,
+    rules: Rules,
+    *,
+    reference_hash: str,
+    printed: bool = False,
+    pairs: int = 1,
 ) -> Decision:
     """Return the decision on a candidate whose training is identical to its reference's to the last
     bit. Its changes do nothing under this config, and more runs would only repeat that.
 
     :param printed: whether the curves are compared as a command prints them, to the last digit.
+    :param pairs: seeds with equal scores; from the second on, curves are not compared.
     """
+    same = f"the same curve as the reference's on seed {seed}, to the last "
+    same += "digit printed" if printed else "bit"
+    if pairs > 1:
+        same = f"the same scores as the reference's on {pairs} seeds"
     return Decision(
         action="discard",
         reference_hash=reference_hash,
         reference_objective=score,
         estimate_objective=score,
         delta=0.0,
-        pairs=1,
+        pairs=pairs,
         **rules.model_dump(),
         no_effect=True,
-        explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last "
-        f"{'digit printed' if printed else 'bit'}",
+        explanation=f"no effect: {same}",
     )
 
 

@@ -129,11 +129,15 @@ class Race:
                 assert isinstance(result, TrialFailed)
                 why = f"failed on seed {seed}: {result.status}: {result.message}"
                 return decided("discard", reference_hash, self.rules, why)
-            first, same = not scores, score == reference_score
-            if first and same and self._trained_alike(seed):
-                printed = not isinstance(self.candidate, Config)
+            same = score == reference_score and all(common[s] == one for s, one in scores.items())
+            if same and (scores or self._trained_alike(seed)):
                 return no_effect(
-                    score, seed, self.rules, reference_hash=reference_hash, printed=printed
+                    score,
+                    seed,
+                    self.rules,
+                    reference_hash=reference_hash,
+                    printed=not isinstance(self.candidate, Config),
+                    pairs=len(scores) + 1,
                 )
             scores[seed] = self._scores[seed] = score
             known = self._known()
