@@ -13,6 +13,10 @@ fields tied before it. A proposal cannot set a tied field, so every config of th
 shape that the formulas describe. In a menu that searches ratios (the width of a head, d_ff to
 d_model), ``[tied]`` turns them into fields.
 
+A knob with ``when`` counts only where that condition over other knobs and constants holds, such as
+Muon's learning rate with ``optimizer == "muon"``. Elsewhere the config has its default, so two
+configs that differ only there are one.
+
 All formulas are in the language of :mod:`agent.menu.expressions`. A constraint is a condition that
 every config must meet.
 """
@@ -47,7 +51,7 @@ MenuScalar = Annotated[Scalar, BeforeValidator(_scalar)]
 _BOUNDS = {"low": None, "high": None, "step": 1, "scale": "linear"}
 _UNSAID: Mapping[str, Any] = {**_BOUNDS, "choices": []}
 """Values in a knob's JSON under keys that its domain does not use."""
-_BESIDE_THE_DOMAIN = ("default", "reads", "doc")
+_BESIDE_THE_DOMAIN = ("default", "reads", "when", "doc")
 
 
 class Knob(Frozen):
@@ -61,6 +65,8 @@ class Knob(Frozen):
     reads: PlainText | None = None
     """For a knob that is not a field of Config: formula of the knob's value over a config's fields;
     see :class:`Reading`."""
+    when: PlainText | None = None
+    """Condition over other knobs and constants under which the knob counts; None: always."""
     doc: PlainText = ""
 
     @classmethod
@@ -77,7 +83,7 @@ class Knob(Frozen):
         """
         given = {key: table[key] for key in _BESIDE_THE_DOMAIN if key in table}
         described = {key: value for key, value in table.items() if key not in given}
-        for key in (key for key in table if key not in {"type", "doc", "reads"}):
+        for key in (key for key in table if key not in {"type", "doc", "reads", "when"}):
             _check_scalars(key, table[key])
         domain = read_domain(described)
         if type(given.get("default")) is int:
@@ -95,7 +101,9 @@ class Knob(Frozen):
     def _as_one_table(self) -> dict[str, Any]:
         described = {"type": "", **_UNSAID, **self.domain.table()}
         reads = {} if self.reads is None else {"reads": self.reads}
-        return {"name": self.name, **described, "default": self.default, **reads, "doc": self.doc}
+        when = {} if self.when is None else {"when": self.when}
+        said = {"default": self.default, **reads, **when, "doc": self.doc}
+        return {"name": self.name, **described, **said}
 
     def why_not(self, value: object) -> str | None:
         """Return one clause why the knob may not take a value, or None."""

@@ -158,6 +158,38 @@ class ProxyMenu(Frozen):
             name: Reading.of(knob) for name, knob in self.knobs.items() if knob.reads is not None
         }
 
+    @cached_property
+    def conditions(self) -> Mapping[str, Expression]:
+        """Condition of every knob that does not always count, in the menu's order."""
+        conditions: dict[str, Expression] = {}
+        later = {name for name, knob in self.knobs.items() if knob.when is not None}
+        for name, knob in self.knobs.items():
+            if knob.when is None:
+                continue
+            try:
+                # A knob that may not count itself must come first.
+                known = {*self.constants, *self.knobs} - later
+                conditions[name] = Expression.parse(knob.when, known)
+                conditions[name].holds({**self.constants, **self.defaults})
+            except ExpressionError as error:
+                raise ValueError(f"knob {name}: when = {json_text(knob.when)}: {error}") from error
+            later.remove(name)
+        return conditions
+
+    def idle(self, values: Mapping[str, Scalar]) -> set[str]:
+        """Return the knobs that do not count beside these values of all knobs."""
+        settled, idle = {**self.constants, **values}, set()
+        for name, condition in self.conditions.items():
+            if condition.problem(settled):
+                settled[name] = self.knobs[name].default
+                idle.add(name)
+        return idle
+
+    def settled(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Return these values of all knobs, with the default of each that does not count."""
+        idle = self.idle(values)
+        return {n: self.knobs[n].default if n in idle else one for n, one in values.items()}
+
     def knob_value(self, config: AnyConfig, name: str) -> Scalar:
         """Return the config's value of one knob of this menu."""
         if name in self.readings:
@@ -261,6 +293,10 @@ class ProxyMenu(Frozen):
     def _fields(self, values: Mapping[str, Scalar | None]) -> dict[str, Any]:
         """Return the fields of a config that have a value, tied ones included."""
         known = {name: value for name, value in values.items() if value is not None}
+        if self.conditions:
+            known.update(
+                self.settled({name: known.get(name, self.defaults[name]) for name in self.knobs})
+            )
         for name, tie in self.ties.items():
             known[name] = tie.value(known)
         return {name: value for name, value in known.items() if name not in self.readings}

@@ -13,8 +13,9 @@ Eight checks run in a fixed order, the first refusal wins, and none of them asks
     novelty   a config not yet tried, and not the reference itself
     code_run  the functions of a new config, run on small tensors in a sandbox, if a check is given
 
-A value equal to the reference's is not a change. Such values are dropped before the menu is
-checked, so they do not count toward ``max_changes``, and the record lists them separately.
+A value equal to the reference's is not a change, and neither is one of a knob that does not count
+beside the others. Such values are dropped before the menu is checked, so they do not count toward
+``max_changes``, and the record lists them separately.
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ class Rails:
             # A value outside its knob's domain is not restated, so that no refusal is hidden.
             is_same = domain and domain.contains(value) and domain.normal(value) == now[name]
             (restated if is_same else changes)[name] = value
+        if changes.keys() <= domains.keys():
+            idle = self.menu.idle({**now, **changes})
+            for name in [n for n in changes if n in idle and domains[n].contains(changes[n])]:
+                restated[name] = changes.pop(name)
         proposal = None
         # JSON carries no larger numbers.
         if all(isinstance(one, str) or abs(one) <= sys.float_info.max for one in changes.values()):

@@ -55,13 +55,18 @@ class Edits:
     """Most knobs that a small edit changes."""
     most: int
     """Most knobs that a proposal may change."""
+    settled: Callable[[Mapping[str, Scalar]], Mapping[str, Scalar]] | None = None
+    """Returns values of all knobs with the default of each that does not count beside the others;
+    None if all knobs always count."""
 
     @classmethod
     def of(cls, memory: Memory) -> Self:
         menu = memory.menu
         domains = {name: one for name, one in menu.domains.items() if name not in menu.code_knobs}
         most = min(memory.max_changes, len(domains))
-        return cls(domains, menu.knob_values(memory.reference), memory.few_changes, most)
+        now = menu.knob_values(memory.reference)
+        settled = menu.settled if menu.conditions else None
+        return cls(domains, now, memory.few_changes, most, settled)
 
     def small(self, rng: Random) -> Edit:
         """Edit one to a few knobs, each number equally likely."""
@@ -77,7 +82,10 @@ class Edits:
         return self.turned(rng, self.most, self.most)
 
     def against(self, values: Mapping[str, Scalar]) -> Edit:
-        """Return the values that differ from the reference."""
+        """Return the values that differ from the reference, once knobs that do not count have
+        their defaults."""
+        if self.settled is not None:
+            values = self.settled({**self.now, **values})
         return {name: value for name, value in values.items() if value != self.now[name]}
 
     def turned(self, rng: Random, least: int, most: int) -> Edit:

@@ -84,6 +84,7 @@ def ratio_menu_text(family: RatioFamily) -> str:
                 *knob.domain.toml_lines(),
                 *_pairs({"default": knob.default}),
                 *_pairs({} if knob.reads is None else {"reads": knob.reads}),
+                *_pairs({} if knob.when is None else {"when": knob.when}),
                 *_pairs({"doc": knob.doc}),
             ]
             for knob in knobs

@@ -14,6 +14,7 @@ from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
 from agent.commands.options import JsonOption
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
+from agent.menu.knobs import Knob
 from agent.menu.reply_objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.menu.trainer_table import evaluation_text
@@ -112,9 +113,16 @@ def show(menu: NameOrPath, as_json: JsonOption = False) -> None:
     answer(fields(chosen), _shown(chosen), as_json=as_json, indent=2)
 
 
+def _condition(knob: Knob) -> str:
+    return f"; counts only when {knob.when}" if knob.when else ""
+
+
 def _shown(menu: ProxyMenu) -> Iterator[RenderableType]:
     yield Group(Text.assemble((menu.name, "bold"), " ", menu.doc))
-    knobs = ((k.name, k.domain, json_text(k.default), k.doc) for k in menu.knobs.values())
+    knobs = (
+        (k.name, k.domain, json_text(k.default), f"{k.doc}{_condition(k)}")
+        for k in menu.knobs.values()
+    )
     yield plain_table("knob", "domain", "default", "what it is", rows=knobs)
     if menu.ties:
         ties = (

@@ -191,7 +191,12 @@ class Prompter:
         program = cut_to(whole, directions)
         unsaid = {"doc": ""} if terse else {}
         knobs = [
-            {**knob.model_dump(mode="json"), "domain": str(knob.domain), **unsaid}
+            {
+                **knob.model_dump(mode="json"),
+                "domain": str(knob.domain),
+                "when": knob.when,
+                **unsaid,
+            }
             for knob in menu.knobs.values()
             if knob.name not in menu.code_knobs
         ]
