@@ -55,7 +55,7 @@ def run(
         for number, (seed, name) in enumerate((seed, name) for seed in SEEDS for name in configs):
             if (name, seed) in known:
                 continue
-            spec = _spec(menu, configs[name], seed, steps, number)
+            spec = spec_of(menu, configs[name], seed, steps, number)
             result = executor.run(spec, Path(directory, str(number))).result
             said = {"idea": name, "seed": seed, **_said(result)}
             file.write(json.dumps(said) + "\n")
@@ -76,7 +76,8 @@ def _configs(name: str) -> Iterator[tuple[str, AnyConfig]]:
         yield idea.name, menu.apply(menu.baseline, changes_for(idea, memory))
 
 
-def _spec(name: str, config: AnyConfig, seed: int, steps: int | None, number: int) -> TrialSpec:
+def spec_of(name: str, config: AnyConfig, seed: int, steps: int | None, number: int) -> TrialSpec:
+    """Return the spec of a trial of a config, by a menu's campaign defaults."""
     given = load_menu(name).campaign
     corpus = prepare(
         [given.corpus],

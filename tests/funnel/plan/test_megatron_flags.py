@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agent.menu.files import load_menu
 from autoresearch.errors import TargetError
 from funnel.plan import megatron_flags
 from funnel.plan.booking import Checkpoints, make_schedule
@@ -18,6 +19,7 @@ from tests.support.configs import config
 from tests.support.places import ROOT
 from trainer.backends import muon, torch_gpt
 from trainer.backends.kernels import ADAM_EPS
+from trainer.spec import gpt
 
 OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
 CHECKPOINTS = Checkpoints(
@@ -205,6 +207,16 @@ def test_muon_has_its_own_rate_and_scales_with_the_root_of_the_width(ratio: floa
         takes, choices = known[name]
         assert len(values) == {"0": 0, "1": 1}[takes], name
         assert not choices or set(values) <= set(choices), (name, values)
+
+
+@pytest.mark.parametrize("menu", ["cpu-modern", "spark-modern"])
+def test_the_recipe_of_a_menu_of_today_can_be_launched(menu: str) -> None:
+    recipe = gpt(load_menu(menu).baseline).canonical()
+    words = words_of(like(activation="relu2", ffn_ratio=5.25, qk_norm=True), **recipe)
+    assert {name for name, _ in options(words)} <= known_options("sqrt_width").keys()
+    assert value(words, "--optimizer") == "dist_muon"
+    assert "--squared-relu" in words
+    assert "--qk-layernorm" in words
 
 
 def test_muon_s_constants_are_the_proxies() -> None:

@@ -88,6 +88,19 @@ def test_a_7b_on_161b_tokens_has_what_fits_of_published_runs_say() -> None:
     assert carried.base_lr * carried.base_width / TARGET.d_model == pytest.approx(carried.config.lr)
 
 
+def test_muon_s_rate_follows_the_root_of_the_width_and_its_decay_its_own_rate() -> None:
+    muon = SMALL.model_copy(update={"optimizer": "muon", "mup_base_width": 32})
+    wide = WIDE.model_copy(update={"n_layer": SMALL.n_layer})
+    carried = at(muon, wide, lr_rule="sqrt_width")
+    # from the rate at the source's own width, 128, which is half of that at 32
+    assert carried.config.lr == pytest.approx(SMALL.lr / 2 / 2)
+    plain, fourfold = (
+        at(one.model_copy(update={"weight_decay": 1e-4}), SMALL, lr_rule="sqrt_width")
+        for one in (muon, muon.model_copy(update={"muon_lr_ratio": 4.0}))
+    )
+    assert fourfold.config.weight_decay == pytest.approx(plain.config.weight_decay / 4)
+
+
 @pytest.mark.parametrize("weight_decay", [0.0, 1e-4])
 def test_a_decay_that_the_proxy_cannot_have_felt_is_not_carried(weight_decay: float) -> None:
     source = SMALL.model_copy(update={"weight_decay": weight_decay})
