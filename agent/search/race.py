@@ -79,8 +79,6 @@ class Race:
     """Every trial that was run."""
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's scores by seed."""
-    _order: list[int] = field(default_factory=list)
-    """Its seeds against the present reference, once it has begun."""
 
     def schedule(self) -> Generator[Wanted, TrialRecord, Decision]:
         """Yield each wanted trial, receive its record, and return the decision. Between the two,
@@ -112,8 +110,7 @@ class Race:
         reference_hash = self.reference.config_hash
         scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
-        self._order = self.seeds()
-        for seed in self._order:
+        for seed in self.seeds():
             if seed in self.evidence.configs[reference_hash].failed_seeds:
                 continue
             reference_score = self._known().get(seed)
@@ -129,7 +126,8 @@ class Race:
                 assert isinstance(result, TrialFailed)
                 why = f"failed on seed {seed}: {result.status}: {result.message}"
                 return decided("discard", reference_hash, self.rules, why)
-            same = score == reference_score and all(common[s] == one for s, one in scores.items())
+            known = self._known()
+            same = score == reference_score and all(known[s] == one for s, one in scores.items())
             if same and (scores or self._trained_alike(seed)):
                 return no_effect(
                     score,
@@ -140,7 +138,6 @@ class Race:
                     pairs=len(scores) + 1,
                 )
             scores[seed] = self._scores[seed] = score
-            known = self._known()
             # as in a race that goes on against another reference
             if len(scores) < self.rules.max_runs and known.keys() & self._scores.keys() - scores:
                 continue  # an interim analysis now would ignore a known pair
