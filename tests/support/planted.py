@@ -158,7 +158,6 @@ CASES: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "compiled: tree too deep": ("compiled", abyss),
     "compiled: hard link below": ("compiled", hard_below),
     "report: foreign folder": ("report", foreign_folder),
-    "report: page is a hard link": ("report", hard_below),
     "trials: spec is a hard link": ("trials/t000901/spec.json", hard("token")),
     "trials: curve is a device": ("trials/t000901/curve.jsonl", device),
     "queue: foreign folder": ("queue", foreign_folder),
