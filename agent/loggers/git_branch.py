@@ -176,15 +176,35 @@ class GitBranch:
         """
         :raises CampaignError: if the repository's folders lead elsewhere, where git would write.
         """
-        folders = self._git("rev-parse", "--absolute-git-dir", "--git-common-dir").splitlines()
-        for folder in {(self._directory / one) for one in folders}:
-            below = {folder / name for name in (*_WRITTEN, *_BRANCHES)}
-            below |= {entry for name in ("objects", "refs") for entry in (folder / name).glob("*")}
+        asked = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
+        found = self._git("rev-parse", *asked).splitlines()
+        top, folder, common = (self._directory / one for one in found)
+        if not self._is_of(top, folder, common.resolve()):
+            raise CampaignError(
+                f"{top / '.git'} names the repository {folder}, which names no checkout there, so "
+                "git would write somewhere else; leave out --git"
+            )
+        for of in {folder, common}:
+            below = {of / name for name in (*_WRITTEN, *_BRANCHES)}
+            below |= {entry for name in ("objects", "refs") for entry in (of / name).glob("*")}
             if led := sorted(path for path in below if path.is_symlink()):
                 raise CampaignError(
                     f"{led[0]} is a link, so git would write outside the repository; replace it by "
                     "what it links to, or leave out --git"
                 )
+
+    def _is_of(self, top: Path, folder: Path, common: Path) -> bool:
+        """Return whether a repository is the checkout's own, or names it as a worktree or a
+        submodule; a checkout can name any repository."""
+        if common != folder:
+            listed = folder / "gitdir"
+            is_listed = folder.parent == common / "worktrees" and listed.is_file()
+            return is_listed and Path(listed.read_text("utf-8").strip()) == top / ".git"
+        if folder == top / ".git":
+            return True
+        named = self._git("config", "--default", "", "--get", "core.worktree").strip()
+        is_inside = self._directory.resolve().is_relative_to(top)
+        return is_inside and bool(named) and (folder / named).resolve() == top
 
     def _git(self, *words: str, text: str = "") -> str:
         """Run git in the script's directory and return its output.

@@ -186,6 +186,50 @@ def test_a_repository_whose_folders_lead_elsewhere_is_refused(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.parametrize("how", ["file", "commondir"])
+def test_a_checkout_that_names_another_repository_is_refused(
+    branch_of: Callable[[], GitBranch], own: Own, tmp_path: Path, how: str
+) -> None:
+    other = tmp_path / "other"
+    git(tmp_path, "clone", "-q", ".", str(other))
+    if how == "file":
+        (own.checkout / ".git").write_text(f"gitdir: {other}/.git\n")
+    else:
+        git(tmp_path, "clone", "-q", ".", "stolen")
+        (tmp_path / "stolen/.git").rename(own.checkout / ".git")
+        (own.checkout / ".git/commondir").write_text(f"{other}/.git\n")
+    with pytest.raises(CampaignError):
+        branch_of()
+    assert "autoresearch" not in git(other, "for-each-ref")
+
+
+@pytest.mark.parametrize("how", ["worktree", "submodule"])
+def test_a_worktree_and_a_submodule_are_checkouts_of_their_own(
+    branch_of: Callable[[], GitBranch], own: Own, tmp_path: Path, how: str
+) -> None:
+    safe = ("-c", "core.hooksPath=/dev/null", "-c", "protocol.file.allow=always")
+    shutil.rmtree(own.checkout)
+    if how == "worktree":
+        git(tmp_path, *safe, "worktree", "add", "-q", "-b", "side", str(own.checkout))
+    else:
+        outer = tmp_path / "outer"
+        git(tmp_path, *safe, "init", "-q", str(outer))
+        git(outer, *safe, "submodule", "add", "-q", str(tmp_path), "inner")
+        (outer / "inner").rename(own.checkout)
+        # as git keeps it, but for the place
+        modules = outer / ".git/modules/inner"
+        (own.checkout / ".git").write_text(f"gitdir: {modules}\n")
+        git(
+            tmp_path,
+            "config",
+            "--file",
+            str(modules / "config"),
+            "core.worktree",
+            str(own.checkout),
+        )
+    assert branch_of().branch
+
+
 @pytest.mark.parametrize("kind", ["branch", "tag"])
 def test_a_name_in_the_way_is_said_at_the_start(
     branch_of: Callable[[], GitBranch], tmp_path: Path, kind: str
