@@ -16,12 +16,8 @@ from typing import Any, Self
 import httpx2
 from openai import BadRequestError, OpenAI
 
-from agent.proposers.llm.completions import (
-    Json,
-    Message,
-    Reply,
+from agent.proposers.llm.bodies import (
     ServedModel,
-    chat_json,
     error_text,
     json_documents,
     quoted,
@@ -29,6 +25,7 @@ from agent.proposers.llm.completions import (
     read_models,
     reply_of,
 )
+from agent.proposers.llm.completions import Json, Message, Reply, chat_json
 from agent.proposers.llm.failures import (
     ROLES,
     ContextError,

@@ -20,7 +20,7 @@ import httpx2
 from openai import APIStatusError
 
 from agent.proposers.base import ProposerError
-from agent.proposers.llm.completions import error_text, quoted
+from agent.proposers.llm.bodies import error_text, quoted
 
 TRIES = 4
 """Tries of a request that gets no connection or HTTP 500: the server is starting, absent or

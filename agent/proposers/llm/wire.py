@@ -23,7 +23,7 @@ import tenacity
 from openai import APIConnectionError, APIStatusError, OpenAI
 from pydantic import AnyHttpUrl, AnyUrl, TypeAdapter, ValidationError
 
-from agent.proposers.llm.completions import json_documents
+from agent.proposers.llm.bodies import json_documents
 from agent.proposers.llm.failures import (
     EndpointError,
     RefusedError,
@@ -43,8 +43,6 @@ _SCHEME = re.compile(r"^\s*(authorization:\s*)?bearer\s+", re.IGNORECASE)
 _PASTED = re.compile(
     r"(/chat/completions|/completions|/responses|/models|/embeddings)?/*$", re.IGNORECASE
 )
-_RUNNING = frozenset("queued pending pending-evaluation running in_progress processing".split())
-"""States of a job that is not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ class Wire:
             raise sent.answers[-1] from None
         except APIConnectionError as error:
             raise self._silence(error) from None
-        if response.status_code != 202 and not (sent.job and _is_running(response)):
+        if response.status_code != 202:
             return response
         sent.job = job_of(response, self._where)
         late = f"queued the question and did not answer it within {self._allowed_s:g} s"
@@ -209,14 +207,6 @@ def _as_utf8(response: httpx2.Response) -> None:
     response.encoding = "utf-8"
 
 
-def _is_running(response: httpx2.Response) -> bool:
-    """Return whether a polled job says that it is not done."""
-    with contextlib.suppress(ValueError):
-        documents = json_documents(response.text)
-        return any(str(each.get("status")).lower() in _RUNNING for each in documents)
-    return False
-
-
 def job_of(response: httpx2.Response, where: str) -> str:
     """Return the URL at which a queued question's answer will be.
 
@@ -231,8 +221,8 @@ def job_of(response: httpx2.Response, where: str) -> str:
     told: dict[str, Any] = dict(response.headers)
     with contextlib.suppress(ValueError):
         told |= next(iter(json_documents(response.text)), {})
-    url = told.get("location") or told.get("operation-location") or told.get("status_url")
-    job = told.get("nvcf-reqid") or told.get("requestId") or told.get("id")
+    url = told.get("location") or told.get("operation-location")
+    job = told.get("nvcf-reqid") or told.get("requestId")
     target = asked.join(str(url)) if url else asked
     if target.origin != asked.origin or not (url or job):
         raise RefusedError(

@@ -274,8 +274,7 @@ ACCEPTED = {
 def test_a_queued_question_is_polled(headers: dict[str, str], body: Any, path: str) -> None:
     queued = sends_json(body, 202, headers)
     with OpenAIServer([queued, says(ANSWER)]) as server:
-        running = sends_json({"status": "RUNNING"})
-        server.pages[path] = [queued, running, refuses(503), says(ANSWER)]
+        server.pages[path] = [queued, refuses(503), queued, says(ANSWER)]
         reply = endpoint_at(server, model="tiny").ask(CHAT, SCHEMA)
         assert (reply.text, len(server.chats)) == (ANSWER, 1)
     polls = [asked for asked, _ in server.requests if asked.startswith("GET")]
@@ -576,6 +575,24 @@ def test_a_listed_model_that_does_not_chat_is_not_chosen(first: Any, as_list: bo
         server.elsewhere = sends_json(listed if as_list else {"data": listed})  # type: ignore[arg-type]
         endpoint = endpoint_at(server)
         assert (endpoint.model, endpoint.context) == ("tiny", 4096)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"response": "text"},
+        {"output": [5, {"type": "message", "content": 5}], "usage": 3, "incomplete_details": "x"},
+        {"choices": {"0": {}}},
+        {"choices": [None, 5, {"index": 1, "message": {"content": ANSWER}}]},
+        {"choices": [{"message": "x"}]},
+        {"choices": [{"message": {"content": 5, "tool_calls": {"a": 1}, "refusal": []}}]},
+        {"choices": [{"message": {"content": [[[5]], {"type": 3, "text": {}}]}}]},
+        {"choices": [{"delta": {"content": None}, "finish_reason": {"a": 1}}], "usage": "x"},
+    ],
+)
+def test_a_body_of_other_types_is_an_unusable_reply(body: Any) -> None:
+    with OpenAIServer([sends_json(body)]) as server:
+        assert endpoint_at(server).ask(CHAT, SCHEMA).error
 
 
 def test_a_question_that_the_filter_refuses_is_asked_once() -> None:
