@@ -55,7 +55,7 @@ _LIMIT = re.compile(
 _SPENT = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|credit balance|billing|payment required"
     r"|(balance|credits?|quota) (is |are )?(exhausted|depleted|used up|too low)"
-    r"|exceeded your current|in arrears"
+    r"|exceeded your current|arrear|good standing|余额不足"
     r"|(account|organization|project)\b.{0,40}(deactivated|suspended|disabled|archived)",
     re.IGNORECASE,
 )
@@ -63,7 +63,8 @@ _SPENT = re.compile(
 _WAIT = re.compile(r"(retry|try again) (in|after) (about )?\d|per[ _-]?minute", re.IGNORECASE)
 _NO_CHAT = re.compile(
     r"not a chat model|(not|n't) support (the )?(chat|v1/chat|/v1/chat|conversation)"
-    r"|chat\W?completions?\W.{0,20}not supported|is not (a|an) (chat|instruct|text.?generation)"
+    r"|not (appear to be )?a generat|chat\W?completions?\W.{0,20}not supported"
+    r"|is not (a|an) (chat|instruct|text.?generation)"
     r"|(is an?|only supports?) (embedding|rerank|moderation|image|speech|transcription)",
     re.IGNORECASE,
 )

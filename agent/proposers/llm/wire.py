@@ -20,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import tenacity
-from openai import APIConnectionError, APIStatusError, OpenAI
+from openai import APIConnectionError, APIStatusError, Omit, OpenAI
 from pydantic import AnyHttpUrl, AnyUrl, TypeAdapter, ValidationError
 
 from agent.proposers.llm.bodies import json_documents
@@ -99,7 +99,13 @@ class Wire:
         self._options: dict[str, Any] = {
             "base_url": url.copy_with(userinfo=b"", query=None),
             "default_query": dict(url.params),
-            "default_headers": {"Connection": "close"},
+            "default_headers": {
+                "Connection": "close",
+                "Authorization": f"Bearer {key or 'none'}",
+                # The environment's are meant for OpenAI's own servers.
+                "OpenAI-Organization": Omit(),
+                "OpenAI-Project": Omit(),
+            },
             "api_key": key or "none",
             "max_retries": 0,
         }

@@ -240,9 +240,13 @@ def test_credentials_in_the_url_are_sent_and_not_shown(caplog: pytest.LogCapture
 def test_without_a_key_none_of_the_environments_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"Authorization: Bearer {KEY}")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
     with OpenAIServer([says(ANSWER)]) as server:
         Endpoint(server.url, "tiny", None, patience=QUICK).ask(CHAT, SCHEMA)
     assert set(server.authorizations) == {"Bearer none"}
+    assert not any("mine" in value for _, sent in server.requests for value in sent.values())
 
 
 BAD_URLS = "|ftp://host/v1|https:/models.example/v1|https|http://|http://[::1|http://h:99999/v1"

@@ -171,6 +171,26 @@ def test_a_question_that_is_too_long_is_asked_once_and_then_shorter(
         assert short < long
 
 
+BODIES = [
+    b'[{"error": {"code": 400, "message": "%s", "status": "INVALID_ARGUMENT"}}]',
+    b'{"object": "error", "message": "%s", "type": "BadRequestError", "code": 400}',
+    b'{"error": "%s", "error_type": "validation"}',
+    b'{"detail": [{"msg": "%s"}]}',
+    b'{"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": "%s"}}}',
+    b"%s",
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_number_is_found_wherever_the_refusal_is(body: bytes) -> None:
+    said = b"The input (61709 tokens) is longer than the model's context length (40960 tokens)."
+    with OpenAIServer([sends(body % said, 400)]) as server:
+        endpoint = endpoint_at(server, model="tiny")
+        with pytest.raises(ContextError):
+            endpoint.ask(CHAT, SCHEMA)
+        assert endpoint.context == 40960
+
+
 def test_a_number_that_was_too_large_is_halved() -> None:
     said = "This model's maximum context length is 4000 tokens."
     with OpenAIServer([refuses(400, said), refuses(400, said), says(raw({"lr": 0.004}))]) as server:
@@ -327,6 +347,7 @@ ENDS = [
     refuses(402, "Insufficient Balance"),
     refuses(400, "Your credit balance is too low to access the API."),
     refuses(403, "Your account has been deactivated."),
+    coded(400, "Access denied, please make sure your account is in good standing.", "Arrearage"),
     refuses(429, "Your account is not active, please check your billing details on our website."),
     refuses(
         404, "This is not a chat model and thus not supported in the v1/chat/completions endpoint."

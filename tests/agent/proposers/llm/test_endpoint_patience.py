@@ -108,6 +108,18 @@ def test_a_question_without_an_answer_takes_these_seconds_and_requests(
         assert {mode_of(body) for body in server.chats} == {"json_schema"}
 
 
+def test_all_forms_of_a_question_share_one_deadline(
+    server: ScriptedServer, endpoint: Endpoint
+) -> None:
+    server.script, began_s = (
+        [(40.0, refuses(400)[1]), (40.0, refuses(400)[1]), SILENCE],
+        server.now_s,
+    )
+    with pytest.raises(EndpointError):
+        endpoint.ask(CHAT, SCHEMA)
+    assert (server.now_s - began_s, len(server.chats)) == (100.0, 3)
+
+
 def test_silence_after_a_refusal_reports_it(server: ScriptedServer, endpoint: Endpoint) -> None:
     server.script = [refuses(429), SILENCE]
     with pytest.raises(EndpointError, match="HTTP 429"):

@@ -215,6 +215,18 @@ except EndpointError:
     assert (done.stdout, done.stderr, done.returncode) == ("ended\n", "", 0)
 
 
+@pytest.mark.parametrize("command", ["top", "loop", "doctor", "export"])
+def test_a_command_that_asks_no_model_does_not_load_the_client(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "autoresearch", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "| autoresearch" in done.stderr.replace(" ", "").replace("|", "| ")
+    assert "openai" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
