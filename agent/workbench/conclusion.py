@@ -216,7 +216,8 @@ def _details(found: Confirmed) -> Iterator[Text]:
             )
     if len(found.configs) > 1:
         yield Text(
-            f"the plain interval is for iteration {found.chosen.iter}, which the search chose; who "
-            f"picks among the {len(found.configs)} by these runs chooses again, and has the wider",
+            f"the search chose iteration {found.chosen.iter} before these runs, so its plain "
+            f"interval holds; to choose another of the {len(found.configs)} by these runs, read "
+            "the wider intervals",
             style="dim",
         )

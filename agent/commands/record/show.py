@@ -78,7 +78,7 @@ def show(
         raise CampaignError(f"{view.directory} holds an empty journal; start its loop first")
     entry = _entry(results, config)
     if shown_as is ShownAs.TEXT:
-        answer(None, _lines(results, row, entry), as_json=False)
+        answer(None, _lines(view.directory, results, row, entry), as_json=False)
         return
     if shown_as is ShownAs.JSON:
         text = json.dumps(_values(entry), indent=2)
@@ -117,7 +117,9 @@ def _entry(results: Results, wanted: str | None) -> ConfigEvidence:
     return found[0]
 
 
-def _lines(results: Results, row: CampaignRow, entry: ConfigEvidence) -> Iterator[Text | str]:
+def _lines(
+    directory: Path, results: Results, row: CampaignRow, entry: ConfigEvidence
+) -> Iterator[Text | str]:
     measure, menu = row.measured_in, menu_of(row)
     where = f"iteration {entry.iter}" if entry.iter else "the baseline"
     yield Text(f"{where}, config {entry.config_hash[:12]}", style="bold")
@@ -137,7 +139,10 @@ def _lines(results: Results, row: CampaignRow, entry: ConfigEvidence) -> Iterato
         yield f"failed    {entry.failures[-1].status}: {entry.failures[-1].message}"
     changed = changes_text(difference(entry.config, menu.baseline))
     yield f"differs   {changed or 'in nothing: it is the baseline'}"
-    yield "take it with: --as command, --as toml or --as json"
+    yield (
+        "take it home, as a command, as toml or as json, with:\n"
+        f"  autoresearch show {entry.iter} --as command --campaign {shlex.quote(str(directory))}"
+    )
 
 
 def _values(entry: ConfigEvidence) -> dict[str, Scalar]:
