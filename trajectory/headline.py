@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
 from autoresearch.words import counted, millions_text
@@ -51,6 +51,7 @@ class Headline(Frozen):
     """The result with its basis, in one line."""
     measure: Measure = Field(exclude=True)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def sizes(self) -> str:
         """Its parameters and the baseline's, if they differ notably; empty otherwise."""

@@ -88,7 +88,8 @@ def test_a_larger_winner_is_shown_with_both_sizes(tmp_path: Path) -> None:
     best.params = 2_096_640
     grown = Headline.of(Posteriors.of(evidence), None, CAMPAIGN)
     assert (grown.params, grown.baseline_params) == (2_096_640, before)
-    assert grown.line.startswith(plain.line) and "2.10 M" in grown.line
+    assert grown.line.startswith(plain.line) and "2.10 M" in grown.sizes in grown.line
+    assert (plain.sizes, grown.model_dump()["sizes"]) == ("", grown.sizes)
 
     write_journal(tmp_path / "trajectory.jsonl", SEARCH)
     _, board = own_board(tmp_path, 3)

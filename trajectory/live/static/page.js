@@ -261,7 +261,7 @@ function drawHead({ summary }) {
   const confirmed = confirmedCell(status);
   const cells = [
     ...(fromFresh(status.headline) ? [confirmed] : []),
-    ["incumbent, estimated", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["incumbent, estimated", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}${fromFresh(status.headline) || !status.headline.sizes ? "" : `, ${status.headline.sizes}`}` : ""],
     ["claimed gain", status.gain == null ? "–" : signed(status.gain, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
     ...(fromFresh(status.headline) ? [] : [confirmed]),
     ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "standard deviation of one run"],
@@ -288,7 +288,7 @@ function confirmedCell(status) {
   if (!fromFresh(headline)) return ["confirmed gain", "not yet", "run autoresearch confirm"];
   const term = headline.verdict === "confirmed" ? "confirmed gain" : "not confirmed";
   if (headline.delta == null) return [term, "–", visible(headline.line), "failed"];
-  return [term, signed(headline.delta, status), `${visible(status.unit)}, 95 % interval ${ends(headline.lo, headline.hi, status, signed)}, iteration ${headline.iter}`, verdictClass(headline)];
+  return [term, signed(headline.delta, status), `${visible(status.unit)}, 95 % interval ${ends(headline.lo, headline.hi, status, signed)}, iteration ${headline.iter}${headline.sizes ? `, ${headline.sizes}` : ""}`, verdictClass(headline)];
 }
 
 function fromFresh(headline) {
@@ -694,7 +694,7 @@ async function drawTop({ summary, briefs }) {
       const differs = index ? changesText(one.from_best) : changesText(one.difference);
       return append(row, "top", [
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", score(one.objective, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"), element("td", one.footprint),
+        element("td", score(one.objective, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"), element("td", one.footprint, "size"),
       ]);
     }),
   );
