@@ -22,6 +22,7 @@ import pytest
 
 from agent.commands.campaign_view import CampaignView
 from agent.menu.files import menu_of
+from tests.support.browser import chromium
 from tests.support.configs import config
 from tests.support.curves import points
 from tests.support.places import ROOT
@@ -114,6 +115,25 @@ def unpacked(page: str) -> list[dict[str, Any]]:
         for one in Parsed(page).of("script", cls="details")
     ]
     return [one for block in blocks for one in json.loads(block)]
+
+
+SCROLLS = """() => {
+    const drawing = document.querySelector(".drawing");
+    const hint = getComputedStyle(drawing, "::before").content;
+    return [drawing.scrollWidth > drawing.clientWidth, !["none", "normal"].includes(hint)];
+}"""
+
+
+def test_a_chart_wider_than_the_screen_says_that_it_scrolls(tmp_path: Path) -> None:
+    written(tmp_path, simulated(12))
+    page = tmp_path / "report" / "report.html"
+    with chromium() as browser:
+        view = browser.new_page()
+        view.goto(page.as_uri())
+        for width in (320, 390, 560, 600, 700, 1200):
+            view.set_viewport_size({"width": width, "height": 800})
+            scrolls, says_so = view.evaluate(SCROLLS)
+            assert scrolls == says_so, width
 
 
 @pytest.mark.parametrize("iterations", [0, 1])
