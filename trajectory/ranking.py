@@ -104,6 +104,10 @@ class Ranked(Frozen):
     """Seeds on which both were measured."""
     beats_baseline: bool
     """Whether the 99 % interval of the difference is below zero."""
+    delta_vs_next: Finite | None = None
+    """Posterior mean of the difference from the next in the ranking; None for the last."""
+    half_vs_next: NonNegative | None = None
+    """Half of its 95 % interval; None while the noise is unknown."""
     train_s: NonNegative
     """Seconds of training, over all its runs."""
     params: int | None
@@ -131,6 +135,7 @@ class Ranked(Frozen):
 _ESTIMATES = (
     *("iter", "n", "mean_objective", "objective", "objective_lo", "objective_hi"),
     *("delta_vs_baseline", "delta_stderr", "delta_lo", "delta_hi", "pairs", "beats_baseline"),
+    *("delta_vs_next", "half_vs_next"),
 )
 """Fields of a ranked config that its standing has under the same names."""
 

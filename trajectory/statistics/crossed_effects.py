@@ -113,13 +113,13 @@ MAX_ROUNDS = 60
 TOLERANCE = 3e-3
 """Relative change of the variances per round below which the fit ends."""
 PRIOR_DOF = 4.0
-"""Prior degrees of freedom of the residual variance. The prior value is the variance of a run
-within its config, including the seed's share."""
+"""Prior degrees of freedom of the residual variance, and the fewest of the seeds' variance. The
+prior value of both is the variance of a run within its config, including the seed's share."""
 SLOPE_SD = 2.2
 """Standard deviation of the slope's prior, per bit per byte.
 
 It is cautious, because too steep a slope makes the best recipes look less noisy than they are. The
-demo's campaign has a slope of 7.3 without it and of 4.2 with it. Its raw variances within configs,
+demo's campaign has a slope of 7.4 without it and of 4.1 with it. Its raw variances within configs,
 with seed effects and baseline, rise by 9.8. A prior of 5 made no clear difference in simulation
 (docs/evidence.md).
 """
@@ -201,6 +201,8 @@ class Fit:
     shape: Shape | None = None
     dof: float = PRIOR_DOF
     """Degrees of freedom behind sigma²."""
+    seed_dof: float = PRIOR_DOF
+    """Degrees of freedom behind phi²; where seeds are few, the noise of all runs adds some."""
 
     def k(self, mu: Floats) -> Floats:
         """Return the noise at ``mu`` relative to that at m, as a factor of a run's standard
@@ -257,8 +259,11 @@ def _alternate(runs: Runs, sigma: float, *, seeds_known: bool, steepest: float) 
         dof = max(0.0, float((n_C - 1).sum() - (keep_S.sum() - keep_S.mean())))
         fit.sigma2 = (float(squares_C.sum()) + PRIOR_DOF * sigma**2) / (dof + PRIOR_DOF)
         fit.dof = dof + PRIOR_DOF
-        if len(keep_S) > 1:
-            fit.phi2 = float((fit.effect**2 + fit.variance).sum()) / (len(keep_S) - 1)
+        if seeds_known:
+            free = len(keep_S) - 1
+            fit.seed_dof = max(PRIOR_DOF, free)
+            seed_squares = float((fit.effect**2 + fit.variance).sum()) if free else 0.0
+            fit.phi2 = (seed_squares + (fit.seed_dof - free) * sigma**2) / fit.seed_dof
         _slope(fit, squares_C, n_C, steepest)
         moved = np.abs(np.array([fit.sigma2, fit.phi2]) - before) <= TOLERANCE * before
         if np.all(moved) and np.abs(fit.mu - mu_before).max() <= TOLERANCE * np.sqrt(fit.sigma2):

@@ -56,6 +56,11 @@ class Posterior:
         """Standard deviation; infinite while the noise is unknown."""
         return math.sqrt(sum(part for part, _ in self.parts))
 
+    @property
+    def negative(self) -> "Posterior":
+        """The posterior of the negative of the estimated value."""
+        return Posterior(-self.mean, self.parts)
+
     def half_interval(self, level: float) -> float:
         """Return ``sd`` times Student's t, at least as large as without some of the parts.
 
@@ -114,7 +119,7 @@ class Population:
         """Return the posterior of the measured baseline, without shrinkage, as its score did not
         choose it."""
         mean, part = self._baseline(entry)
-        return Posterior(mean, (part, self._frame(self._k(entry.mean))))
+        return Posterior(mean, (part,))  # the effects of its own seeds are in its spread
 
     def difference(self, entry: Measured, baseline: Measured) -> Posterior:
         """Return the posterior of the difference from the measured baseline; negative is better."""
@@ -122,6 +127,18 @@ class Population:
         mean_0, part_0 = self._baseline(baseline)
         frame = self._frame(abs(k - self._k(baseline.mean)))
         return Posterior(mean - mean_0, ((own, self.fit_.dof), part_0, frame))
+
+    def between(self, one: Measured, other: Measured) -> Posterior:
+        """Return the posterior of the difference of two configs, in which what seeds did to both
+        cancels on their common seeds."""
+        means, parts = [], []
+        for entry, rival in ((one, other), (other, one)):
+            mean, own, k = self._own(entry)
+            common = entry.scores.keys() & rival.scores.keys()
+            cancels = k**2 * sum(self.seeds[s][1] for s in common if s in self.seeds) / entry.n**2
+            means.append(mean)
+            parts.append((max(0.0, own - cancels), self.fit_.dof))
+        return Posterior(means[0] - means[1], tuple(parts))
 
     def _baseline(self, baseline: Measured) -> tuple[float, tuple[float, float]]:
         """Return the baseline's mean without its seeds' effects, and that mean's variance with its
@@ -163,8 +180,7 @@ class Population:
 
         The seeds together may be easy or hard, and a few seeds carry little information about that.
         """
-        seeds = len(self.seeds)
-        return k**2 * self.fit_.phi2 / seeds, max(1, seeds - 1)
+        return k**2 * self.fit_.phi2 / len(self.seeds), self.fit_.seed_dof
 
     def _k(self, bpb: float) -> float:
         """Return k at a score; beyond the members, where the noise is unknown, that of the worst

@@ -45,6 +45,10 @@ class Standing(Generic[E]):
     """Seeds on which both were measured; none are known for another tool's runs."""
     beats_baseline: bool
     """Whether the 99 % interval of the difference is below zero."""
+    delta_vs_next: float | None = None
+    """Posterior mean of the difference from the next in the ranking; None for the last."""
+    half_vs_next: float | None = None
+    """Half of its 95 % interval; None while the noise is unknown."""
 
     @property
     def iter(self) -> int:
@@ -79,8 +83,11 @@ class Estimates(Generic[E]):
         measured = [(entry, self.believed(entry)) for entry in self._placeable(entries, k)]
         measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
         placed = []
-        for entry, posterior in measured[:k]:
+        following = [*(entry for entry, _ in measured[1 : k + 1]), None]
+        for (entry, posterior), other in zip(measured[:k], following, strict=False):
             versus, pairs = None, 0
+            apart = None if other is None else self._difference(entry, other)
+            ends = None if apart is None else interval(apart)
             if self.baseline is not None and self.baseline is not entry:
                 versus = self._difference(entry, self.baseline)
                 pairs = len(entry.scores.keys() & self.baseline.scores.keys())
@@ -99,6 +106,8 @@ class Estimates(Generic[E]):
                     delta_hi=delta_hi,
                     pairs=pairs,
                     beats_baseline=surely is not None and surely[1] < 0,
+                    delta_vs_next=apart.mean if apart else None,
+                    half_vs_next=ends[1] - apart.mean if apart and ends else None,
                 )
             )
         return placed
@@ -120,11 +129,15 @@ class Estimates(Generic[E]):
             return (self.population.baseline if is_baseline else self.population.posterior)(entry)
         return Posterior(entry.mean, (self._variance(1 / entry.n),))
 
-    def _difference(self, entry: E, baseline: E) -> Posterior:
-        if self.population is not None:
-            return self.population.difference(entry, baseline)
-        variance = self._variance(1 / entry.n + 1 / baseline.n)
-        return Posterior(entry.mean - baseline.mean, (variance,))
+    def _difference(self, entry: E, other: E) -> Posterior:
+        if self.population is None:
+            variance = self._variance(1 / entry.n + 1 / other.n)
+            return Posterior(entry.mean - other.mean, (variance,))
+        if other is self.baseline:
+            return self.population.difference(entry, other)
+        if entry is self.baseline:
+            return self.population.difference(other, entry).negative
+        return self.population.between(entry, other)
 
     def _variance(self, factor: float) -> tuple[float, float]:
         """Return so many times a run's variance, with its degrees of freedom."""
