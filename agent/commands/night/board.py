@@ -55,11 +55,20 @@ def table(places: Sequence[Place], measure: Measure = BPB) -> Iterator[Text]:
             (versus, "green" if entry.beats_baseline else ""),
             cost,
         )
-        yield Text(f"{'':>14}{place.described}", style="cyan")
+        apart = _from_next(entry, measure)
+        yield Text.assemble(f"{'':>14}", (place.described, "cyan"), (apart, "dim"))
         if place.footprint:
             yield Text(f"{'':>14}{place.footprint}", style="dim")
         if place.fresh:
             yield Text(f"{'':>14}{place.fresh}", style="bold")
+
+
+def _from_next(entry: Entry, measure: Measure) -> str:
+    """Return how far a config is from the next one, with half of the 95 % interval."""
+    if entry.delta_vs_next is None or entry.half_vs_next is None:
+        return ""
+    delta, half = measure.signed(entry.delta_vs_next), measure.size(entry.half_vs_next)
+    return f"  ({delta} ± {half} from the next)"
 
 
 def interval_text(entry: Entry, measure: Measure) -> str:
