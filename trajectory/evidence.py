@@ -20,7 +20,7 @@ from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, TrialFailed, TrialOk
 from trajectory.proposals import Idea
-from trajectory.rows import BaselineRow, IterationRow, Row, TrialRecord
+from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import exact_parts
 from trajectory.track_record import (
@@ -112,6 +112,8 @@ class Evidence:
         """Refusals by rail: proposals that reached no trial, and refused attempts of a language
         model."""
         # A snapshot shares the values of all fields below, so they are replaced, never changed.
+        self.limits = (-math.inf, math.inf)
+        """Lowest and highest possible objective."""
         self.iterations = 0
         """Number of finished iterations."""
         self.baseline_hash: str | None = None
@@ -189,6 +191,8 @@ class Evidence:
 
     def add(self, row: Row) -> None:
         """Add one row, in the journal's order. Rows of long runs change nothing."""
+        if isinstance(row, CampaignRow):
+            self.limits = row.measured_in.limits
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
             self.baseline_hash = row.config_hash

@@ -166,6 +166,11 @@ class Posteriors(Estimates[ConfigEvidence]):
         population = Population.fit(sample, noise.sigma)
         return cls(evidence.configs, baseline, noise, population, evidence)
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Lowest and highest possible objective, as the menu says."""
+        return self.evidence.limits
+
     def best(self, k: int) -> list[Ranked]:
         """Return the ``k`` best configs by posterior mean, best first.
 

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from autoresearch.values import Frozen, PlainText, Positive
+from autoresearch.values import Finite, Frozen, PlainText, Positive
 from autoresearch.words import first_fault, json_text
 from trainer.machine.environment import may_be_secret
 from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
@@ -110,6 +110,9 @@ class TrainerTable(Frozen):
     """Lower is better unless this says otherwise, or the unit is accuracy."""
     digits: Annotated[int, Field(ge=0, le=12, strict=True)] = 4
     """Decimals in displayed scores."""
+    low: Finite | None = None
+    """Lowest and highest possible score: what is beyond is no score, and no interval reaches it."""
+    high: Finite | None = None
     bytes: PlainText | None = None
     """How the script counts bytes, in words; required for scores per byte."""
     curve: CurveRule | None = None
@@ -136,6 +139,7 @@ class TrainerTable(Frozen):
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         check_rule(self.score)
+        _ = self.measure  # refuses limits in the wrong order
         _names_in(self.texts)  # refuses what is no placeholder
         curve = "" if self.curve is None else self.curve.pattern
         needs_script = self.main or self.set_by == "edit" or self.slots
@@ -184,7 +188,13 @@ class TrainerTable(Frozen):
     def measure(self) -> Measure:
         """Unit of its scores."""
         usual: Direction = "maximise" if self.unit == "accuracy" else "minimise"
-        return Measure(unit=self.unit, direction=self.direction or usual, digits=self.digits)
+        return Measure(
+            unit=self.unit,
+            direction=self.direction or usual,
+            digits=self.digits,
+            low=self.low,
+            high=self.high,
+        )
 
     @property
     def script(self) -> str | None:

@@ -15,7 +15,7 @@ from tests.support.configs import config
 from tests.support.measured import rows_of
 from tests.support.present import known
 from tests.support.rows import campaign_row, evidence_with, failed, iteration_row, ok, trial
-from trainer.spec import Config, TrialFailed
+from trainer.spec import Config, Measure, TrialFailed
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise, Posteriors, Ranked, Unranked, top
@@ -274,6 +274,23 @@ def test_one_common_seed_does_not_widen_the_intervals() -> None:
     for of in others:
         assert t * sd < 2 * (known(lines[of].objective_hi) - lines[of].objective) < 3 * t * sd
         assert known(lines[of].delta_hi) - known(lines[of].delta_vs_baseline) < 1.6 * t * sd
+
+
+def test_no_interval_reaches_beyond_what_a_score_can_be() -> None:
+    scores: dict[Config, list[float | None]] = {A: [0.01, 0.05], B: [0.02]}
+    begun, *rows = rows_of(scores)
+    assert top(Evidence([begun, *rows]), 1)[0].objective_lo < 0  # type: ignore[operator]
+    for direction, ends in (("minimise", (0.0, None)), ("maximise", (None, 0.0))):
+        measure = Measure(unit="loss", direction=direction, low=0)  # type: ignore[arg-type]
+        said = begun.model_copy(update={"measure": measure})
+        posteriors = Posteriors.of(Evidence([said, *rows]))
+        estimate = known(posteriors.baseline_estimate())
+        for low, high in [
+            (estimate.lo, estimate.hi),
+            *((line.objective_lo, line.objective_hi) for line in posteriors.best(2)),
+        ]:
+            assert ends[0] is None or low == ends[0]
+            assert ends[1] is None or high == ends[1]
 
 
 def test_the_difference_to_the_next_is_sharper_than_either_s_interval() -> None:

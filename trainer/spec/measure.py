@@ -1,11 +1,11 @@
 """Define what a score counts, which direction is better, and which text it is measured on."""
 
-from math import isfinite
-from typing import Annotated, Literal, TypeAlias
+from math import inf, isfinite
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from autoresearch.values import Frozen, NonNegativeInt, PlainText, PositiveInt
+from autoresearch.values import Finite, Frozen, NonNegativeInt, PlainText, PositiveInt
 
 Direction: TypeAlias = Literal["minimise", "maximise"]
 
@@ -31,6 +31,23 @@ class Measure(Frozen):
     direction: Direction = "minimise"
     digits: Annotated[int, Field(ge=0, le=12, strict=True)] = 4
     """Decimals to show."""
+    low: Finite | None = Field(None, exclude_if=lambda end: end is None)
+    """Lowest possible score, if the menu says so."""
+    high: Finite | None = Field(None, exclude_if=lambda end: end is None)
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        low, high = sorted(self.limits)
+        if low == high or (low, high) != self.limits:
+            raise ValueError(f"low {self.low} is not below high {self.high}; exchange them")
+        return self
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Lowest and highest possible objective."""
+        low = -inf if self.low is None else self.low
+        high = inf if self.high is None else self.high
+        return self.ends(low, high)
 
     @property
     def short(self) -> str:
@@ -54,7 +71,11 @@ class Measure(Frozen):
         return "lower is better" if self.direction == "minimise" else "higher is better"
 
     def admits(self, score: float) -> bool:
-        """Return whether a score is possible in this unit: finite, and a loss of usual size."""
+        """Return whether a score is possible in this unit: finite, within the menu's limits, and a
+        loss of usual size."""
+        low, high = self.limits
+        if not low <= self.objective(score) <= high:
+            return False
         if self.unit == NATS_PER_TOKEN and self.direction == "minimise":
             return _LEAST_NATS <= score <= _MOST_NATS
         return isfinite(score)

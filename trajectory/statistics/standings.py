@@ -78,6 +78,11 @@ class Estimates(Generic[E]):
     noise: RunNoise | None
     population: Population | None
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Lowest and highest possible score, beyond which no interval reaches."""
+        return -math.inf, math.inf
+
     def standings(self, entries: Iterable[E], k: int) -> list[Standing[E]]:
         """Return the ``k`` best of these configs by posterior mean, without those not measured."""
         measured = [(entry, self.believed(entry)) for entry in self._placeable(entries, k)]
@@ -91,7 +96,7 @@ class Estimates(Generic[E]):
             if self.baseline is not None and self.baseline is not entry:
                 versus = self._difference(entry, self.baseline)
                 pairs = len(entry.scores.keys() & self.baseline.scores.keys())
-            lo, hi = interval(posterior) or (None, None)
+            lo, hi = self._span(posterior)
             delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
             surely = interval(versus, STAR_LEVEL) if versus else None
             placed.append(
@@ -117,7 +122,7 @@ class Estimates(Generic[E]):
         if self.baseline is None:
             return None
         posterior = self.believed(self.baseline)
-        lo, hi = interval(posterior) or (None, None)
+        lo, hi = self._span(posterior)
         return Estimate(posterior.mean, lo, hi, self.baseline.n)
 
     def believed(self, entry: E) -> Posterior:
@@ -128,6 +133,11 @@ class Estimates(Generic[E]):
             is_baseline = entry is self.baseline
             return (self.population.baseline if is_baseline else self.population.posterior)(entry)
         return Posterior(entry.mean, (self._variance(1 / entry.n),))
+
+    def _span(self, posterior: Posterior) -> tuple[float, float] | tuple[None, None]:
+        """Return the ends of a score's interval, within the limits."""
+        ends, (low, high) = interval(posterior), self.limits
+        return (max(low, ends[0]), min(high, ends[1])) if ends else (None, None)
 
     def _difference(self, entry: E, other: E) -> Posterior:
         if self.population is None:

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_its_config_is_its_own_knobs_and_constants() -> None:
     assert turned.said == {"mode": "plain", "lr": 1.0, "depth": 3, "warm": 15}
     assert own.knob_values(turned) == {"lr": 1.0, "depth": 3}
     assert own.why_broken(turned, own.campaign.budget) is not None
+
+
+def test_it_says_what_a_score_can_be() -> None:
+    said = menu(TRAINER.replace("unit =", "low = 0\nhigh = 9.5\nunit =")).measure
+    assert said == Measure(unit="nats per token", low=0, high=9.5)
+    assert said.limits == (0, 9.5)
+    assert Measure(direction="maximise", low=0).limits == (-math.inf, 0)
+    with pytest.raises(MenuError):
+        menu(TRAINER.replace("unit =", "low = 2\nhigh = 1\nunit ="))
 
 
 def test_the_rails_hold_for_it() -> None:

@@ -451,6 +451,8 @@ print("val loss", lr + one + float((root / "data" / "own.txt").read_text()))
         (IN_NATS, ("0.01", "20"), ("-5", "0.0099", "20.1")),
         (Measure(unit="nats per token", direction="maximise"), ("-3.2",), ()),
         (Measure(unit="loss"), ("-5",), ("nan", "inf")),
+        (Measure(unit="loss", low=0), ("0", "7"), ("-0.1",)),
+        (Measure(unit="accuracy", direction="maximise", low=0, high=1), ("0", "1"), ("-1", "1.1")),
     ],
 )
 def test_each_measure_admits_its_scores(
