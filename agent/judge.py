@@ -40,7 +40,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from autoresearch.words import counted
 from trainer.spec import BPB, Measure
@@ -66,6 +66,33 @@ class Comparison:
     """The reference's runs, on common and other seeds."""
     noise: Noise
     measure: Measure = BPB
+
+    @classmethod
+    def of(
+        cls,
+        candidate: Mapping[int, float],
+        reference: Mapping[int, float],
+        noise: Noise,
+        reference_hash: str,
+        measure: Measure,
+    ) -> Self:
+        """Compare objectives by seed; see :func:`assess`."""
+        seeds = sorted(candidate.keys() & reference.keys())
+        differences = [candidate[seed] - reference[seed] for seed in seeds]
+        paired, estimate = fmean(differences), fmean(candidate[seed] for seed in seeds)
+        luck = fmean(reference[seed] for seed in seeds) - fmean(reference.values())
+        delta = paired + (1 - noise.shared) * luck
+        return cls(
+            reference_hash=reference_hash,
+            reference_objective=estimate - delta,
+            estimate_objective=estimate,
+            delta=delta,
+            pairs=len(seeds),
+            pairs_ss=math.fsum((d - paired) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
+            reference_runs=len(reference),
+            noise=noise,
+            measure=measure,
+        )
 
     @property
     def stderr(self) -> float:
@@ -155,24 +182,7 @@ def assess(
     :param measure: unit and direction of the scores in the explanation.
     :param certain: whether every run of a config is the same, so that one pair decides.
     """
-    seeds = sorted(candidate.keys() & reference.keys())
-    differences = [candidate[seed] - reference[seed] for seed in seeds]
-    difference, mean = fmean(differences), fmean(reference.values())
-    paired = fmean(reference[seed] for seed in seeds)
-    # equal to their mean difference, to the last bit, if there are no other seeds
-    delta = difference + (1 - noise.shared) * (paired - mean)
-    estimate = fmean(candidate[seed] for seed in seeds)
-    seen = Comparison(
-        reference_hash=reference_hash,
-        reference_objective=estimate - delta,
-        estimate_objective=estimate,
-        delta=delta,
-        pairs=len(seeds),
-        pairs_ss=math.fsum((d - difference) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
-        reference_runs=len(reference),
-        noise=noise,
-        measure=measure,
-    )
+    seen = Comparison.of(candidate, reference, noise, reference_hash, measure)
     if certain:
         better = seen.delta < 0
         why = "better" if better else "not better"
