@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -31,7 +32,7 @@ from trajectory.confirmed import ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.headline import Headline
 from trajectory.longruns import ranking_test
-from trajectory.ranking import Noise, Posteriors, Ranked, Unranked
+from trajectory.ranking import Posteriors, Ranked, Unranked
 from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.population import MIN_CONFIGS
 
@@ -112,7 +113,7 @@ def own_board(directory: Path, k: int) -> Board:
     rows = [Text(line, style="bold") for line in _result(headline)]
     if ranked:
         rows += table(places, measure)
-    legend = _legend(noise, measure, menu, few=few) if ranked else None
+    legend = _legend(posteriors, measure, menu, few=few) if ranked else None
     below = (legend, str(unranked), _incumbent(row, ranked, incumbent) if row and ranked else None)
     notes += [Text(line, style="dim") for line in below if line]
     fidelity = [*(fidelity_lines(tested) if tested else ())]
@@ -198,7 +199,8 @@ def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) 
     return "the next proposals edit the incumbent, which is not in this table"
 
 
-def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, few: bool) -> str:
+def _legend(posteriors: Posteriors, measure: Measure, menu: ProxyMenu | None, *, few: bool) -> str:
+    noise, baseline = posteriors.noise, posteriors.baseline
     text = f"{measure.name}, {measure.better}"
     if menu is not None and menu.trainer is not None:
         text = f"the score is {evaluation_text(menu.trainer)}"
@@ -209,7 +211,11 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
         return f"{text}; the noise is unknown: nothing was replicated"
     if few:
         text += f"; {UNSHRUNK}"
-    return f"{text}; {noise_text(noise, measure)}"
+    text += f"; {noise_text(noise, measure)}"
+    if baseline is not None and baseline.n > 1:
+        sd = measure.size(stdev(baseline.scores.values()))
+        text += f"; the baseline's own {baseline.n} runs have sd {sd}, which every ± against it has"
+    return text
 
 
 # --- a campaign of another tool -----------------------------------------------------------------
