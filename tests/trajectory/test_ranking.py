@@ -303,6 +303,11 @@ def test_the_difference_to_the_next_is_sharper_than_either_s_interval() -> None:
             ends = known(line.objective_lo), known(line.objective_hi)
             assert half < (ends[1] - ends[0]) / 2
     assert lines[-1].delta_vs_next is lines[-1].half_vs_next is None
+    (first,) = top(simulate(11, shared=0.95).evidence, 1)
+    assert (first.delta_vs_next, first.half_vs_next) == (
+        lines[0].delta_vs_next,
+        lines[0].half_vs_next,
+    )
 
 
 def test_the_difference_of_two_configs_holds_its_interval() -> None:

@@ -85,7 +85,7 @@ class Estimates(Generic[E]):
 
     def standings(self, entries: Iterable[E], k: int) -> list[Standing[E]]:
         """Return the ``k`` best of these configs by posterior mean, without those not measured."""
-        measured = [(entry, self.believed(entry)) for entry in self._placeable(entries, k)]
+        measured = [(entry, self.believed(entry)) for entry in self._placeable(entries, k + 1)]
         measured.sort(key=lambda pair: (pair[1].mean, pair[0].mean, pair[0].iter))
         placed = []
         following = [*(entry for entry, _ in measured[1 : k + 1]), None]
