@@ -49,9 +49,6 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
         yield "the proxies trained in fp32 and the run is planned in bf16"
     if booking.target.norm == "layernorm":
         yield "Megatron-LM's LayerNorm has a bias; the proxies' has none"
-    base, proxys = booking.target.rope_base, projection.source.rope_base
-    if booking.target.positions == projection.source.positions == "rotary" and base != proxys:
-        yield f"the rotary base is {base:,.10g}, and the proxies trained with {proxys:,.10g}"
     if code := projection.source.code:
         yield (
             f"Megatron-LM's flags cannot carry {', '.join(code)}: the launch trains without it "

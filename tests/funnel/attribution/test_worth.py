@@ -204,7 +204,7 @@ def test_what_harms_is_left_behind_in_the_carried_shape(campaign: Path, winner: 
 def test_the_plan_shows_the_table(campaign: Path, tmp_path: Path) -> None:
     asked = ("handoff", "--target", "gpt-1b", "--campaign", campaign, "--json")
     done = installed(*asked, home=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     plan = json.loads(done.stdout)
     assert {change["knob"] for change in plan["changes"]} == set(WON)
     assert plan["attribution"]["steps"] == STEPS

@@ -20,7 +20,7 @@ def home(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory that holds a launch plan in ``handoff``."""
     home = tmp_path_factory.mktemp("home")
     done = run(home, "handoff", "--target", "llama-7b", "--campaign", stressed, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     (home / "plan.out").write_text(done.stdout)
     return home
 
@@ -40,7 +40,7 @@ def test_the_rule_comes_from_the_targets_file(stressed: Path, tmp_path: Path) ->
     toml = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
     (tmp_path / "own.toml").write_text(f'{toml}\nlr_rule = "sqrt_width"\n')
     done = run(tmp_path, "handoff", "--target", "own.toml", "--campaign", stressed, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "--use-mup" not in (tmp_path / "handoff" / "launch_megatron.sh").read_text()
 
 
@@ -59,7 +59,26 @@ def test_the_exit_code_says_whether_a_log_fits(tmp_path: Path, kind: str, code: 
     command = ("verify", "--handoff", "forecast.json", "--json", "--log", write_log(tmp_path, kind))
     done = run(tmp_path, *command)
     assert done.returncode == code, done.stdout + done.stderr
-    assert (json.loads(done.stdout)["departure"] is None) == (code != 1)
+    answers = {one["answer"] for one in json.loads(done.stdout)["answers"]}
+    assert ("no" in answers) == (code == 1)
+
+
+def test_a_plan_without_a_forecast_still_judges_a_log(home: Path) -> None:
+    """The target's tokenizer is not the proxies', and no bytes per token were given."""
+    plan = json.loads((home / "handoff" / "plan.json").read_text())
+    assert plan["run"]["bytes_per_token"] is None
+    warmup = plan["run"]["schedule"]["warmup_steps"]
+    for loss, code in (("11.7", 1), ("{:.4f}", 3)):
+        lines = (
+            f"{step},{loss.format(3 + 9 * (step / 10) ** -0.5)}\n"
+            for step in range(10, 4 * warmup, 10)
+        )
+        (home / "cloud.csv").write_text("iteration,lm loss\n" + "".join(lines))
+        done = run(home, "verify", "--log", "cloud.csv", "--json")
+        assert done.returncode == code, done.stdout + done.stderr
+        learning, stable, place = json.loads(done.stdout)["answers"]
+        assert (learning["answer"], stable["answer"]) == ("no" if code == 1 else "yes", "yes")
+        assert place["answer"] == "unknown"
 
 
 def refused(done: subprocess.CompletedProcess[str], said: str, code: int = 1) -> None:
@@ -78,7 +97,7 @@ def test_a_plan_that_cannot_be_made_writes_nothing(stressed: Path, tmp_path: Pat
 
 def test_an_unreadable_log_and_a_missing_forecast_exit_4(home: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path, "sound")
-    refused(run(home, "verify", "--log", log), "forecast.json", 4)
+    refused(run(tmp_path / "..", "verify", "--log", log), "plan.json", 4)
     command = ("verify", "--handoff", "forecast.json", "--log")
     refused(run(tmp_path, *command, "none.csv"), "none.csv", 4)
     log.write_text("step,loss\n1,x\n")

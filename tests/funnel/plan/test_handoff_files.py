@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from funnel.plan.booking import Terms
-from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.utilisation import read_measured
@@ -23,8 +22,6 @@ from tests.support.configs import config
 from tests.support.plans import plan_of, written
 from tests.support.stressed import stressed_campaign
 from trainer.spec import make_config
-from trajectory.longruns import Pair, RankingTest
-from trajectory.statistics.fidelity import fidelity
 
 
 @pytest.fixture(scope="module")
@@ -381,10 +378,9 @@ UNTIED = {"d_model": 1024, "n_head": 8, "tie_embeddings": False, "positions": "r
     ("changes", "campaign", "begins", "numbers"),
     [
         ({}, {"seeds": 1}, "there is no runner-up", ()),
-        ({}, {"seeds": 1}, "the noise of long runs is unknown", ()),
-        # Ten steps of warm-up are 1 % of a thousand steps and 5 % of two hundred.
-        ({}, {"steps": 200}, "the warm-up is", ("5.0%", "8.03B tokens")),
-        (UNTIED, {}, "the rotary base is 10,000, and", ("with 10,000",)),
+        # Ten steps of warm-up are 5 % of two hundred, and 2,000 of 120,000 are published.
+        ({}, {"steps": 200}, "lr_warmup of ", ("2000",)),
+        ({"grad_clip": 0.1}, {}, "grad_clip of 0.1 ", ("0.3 is taken",)),
         ({"seq_len": 64}, {}, "the proxies trained on sequences of 64", ("8,192",)),
     ],
 )
@@ -405,44 +401,11 @@ def test_a_risk_that_is_not_there_is_not_named(stressed: Path, tmp_path: Path) -
     20 batches, forward only, per 1000 steps."""
     as_long = stressed_campaign(tmp_path, [config(**UNTIED, seq_len=8192)])
     usual, long = (" ".join(told(plan_of(campaign))) for campaign in (stressed, as_long))
-    for words in ("no runner-up", "the noise of long runs", "the warm-up is", "rotary base"):
+    for words in ("no runner-up", "lr_warmup of"):
         assert words not in usual
-    for words in ("trained on sequences", "not shown to be better"):
-        assert words not in long
+    assert "trained on sequences" not in long
     for number in ("evaluation adds 0.7%", "22 s for each 112 GB, 0.6% of", "than 161B tokens"):
         assert number in usual
-
-
-@pytest.mark.parametrize(
-    ("delta", "stderr", "is_doubted"),
-    [(-0.10, 0.02, False), (-0.10, 0.06, True), (0.01, None, True), (-0.10, None, False)],
-)
-def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
-    stressed: Path, delta: float, stderr: float | None, is_doubted: bool
-) -> None:
-    case = read_case(stressed)
-    best, *others = case.candidates
-    known = {"delta_vs_baseline": delta, "delta_stderr": stderr, "pairs": 2}
-    first = best.model_copy(update={"standing": best.standing.model_copy(update=known)})
-    risks = " ".join(told(plan_of(replace(case, candidates=(first, *others)))))
-    assert ("not shown to be better" in risks) == is_doubted
-
-
-@pytest.mark.parametrize(
-    ("long", "said"),
-    [
-        ([1.0, 2.0], "was not measured"),
-        ([3.0, 1.0, 2.0, 5.0, 4.0], "cannot be distinguished from chance"),
-        ([float(n) for n in range(12)], None),
-    ],
-)
-def test_a_chance_ranking_is_a_risk(stressed: Path, long: list[float], said: str | None) -> None:
-    found = fidelity([float(n) for n in range(len(long))], long)
-    pairs = tuple(Pair(1, float(n), score) for n, score in enumerate(long))
-    test = RankingTest(steps=1000, pairs=pairs, left_out=0, fidelity=found)
-    risks = " ".join(told(plan_of(replace(read_case(stressed), ranking_test=test))))
-    for words in ("was not measured", "cannot be distinguished from chance"):
-        assert (words in risks) == (words == said)
 
 
 def test_a_single_gpu_compares_no_layouts(stressed: Path, tmp_path: Path, node: Node) -> None:

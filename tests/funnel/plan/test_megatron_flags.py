@@ -101,7 +101,7 @@ def test_every_flag_is_one_that_megatron_lm_has(
 def test_the_recipe_is_in_the_flags(lr_rule: WidthRule, of_the_blocks: float) -> None:
     recipe: dict[str, Any] = {
         "lr": 2e-3, "lr_min_ratio": 0.25, "beta1": 0.91, "beta2": 0.97, "grad_clip": 0.5,
-        "weight_decay": 0.2, "lr_warmup": 20,
+        "weight_decay": 0.2, "lr_warmup": 10,
     }  # fmt: skip
     target = load_target("llama-7b").model_copy(update={"lr_rule": lr_rule})
     words = words_of(target, lr_rule=lr_rule, **recipe)
@@ -110,7 +110,7 @@ def test_the_recipe_is_in_the_flags(lr_rule: WidthRule, of_the_blocks: float) ->
     for name, wanted in {
         "--lr": lr, "--min-lr": 0.25 * lr, "--adam-beta1": 0.91, "--adam-beta2": 0.97,
         "--clip-grad": 0.5, "--weight-decay": carried.config.weight_decay,
-        "--lr-decay-iters": steps, "--lr-warmup-iters": round(0.02 * steps), "--adam-eps": ADAM_EPS,
+        "--lr-decay-iters": steps, "--lr-warmup-iters": round(0.01 * steps), "--adam-eps": ADAM_EPS,
     }.items():  # fmt: skip
         assert float(value(words, name)) == pytest.approx(wanted), name
 

@@ -331,7 +331,7 @@ def test_each_of_the_best_names_what_differs_from_the_first(night: CampaignView)
 def test_the_page_and_the_files_have_the_same_figures(tmp_path: Path) -> None:
     found = findings(tmp_path, stress_rows(simulated(60)), curve)
     names = [figure.name for figure in figures_of(found)]
-    assert len(names) == 7
+    assert len(names) == 8
     report = write_report(found, tmp_path / "report")
     page = report.page.read_text("utf-8")
     assert re.findall('<figure id="(.*?)">', page) == names
