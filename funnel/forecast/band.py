@@ -28,14 +28,14 @@ from funnel.forecast.scaling_law import (
 from funnel.forecast.schedule import Curves, RungRun, ScheduleShape, over_end
 from funnel.target.shape import size_text
 
-POINTS = 82
-RESAMPLES = 40
-# Relative error of the way down at its beginning: its form was off by 0.2 to 0.6 % for a published
-# run of four times the compute (Luo et al. 2025, arXiv 2503.12811).
-FORM = 0.006
-WANDER = 0.003  # relative sd by which sound runs wander about their own trend
-SHOWN_EXCESS = 0.05  # excess of the loss that a usable forecast shows
-ALARM = 1.6  # half widths of the band at which a loss departs: about three sds
+POINTS, RESAMPLES = 82, 40
+# The relative error of the way down at its beginning (its form was off by 0.2 to 0.6 % for a
+# published run of four times the compute: Luo et al. 2025, arXiv 2503.12811), and the relative sd
+# by which sound runs wander about their own trend.
+FORM, WANDER = 0.006, 0.003
+# The excess of the loss that a usable forecast shows, and the half widths of the band at which a
+# loss departs: about three sds.
+SHOWN_EXCESS, ALARM = 0.05, 1.6
 # With it 95 % of the runs that are SHOWN_EXCESS too high depart.
 USABLE_HALF_WIDTH = SHOWN_EXCESS / (ALARM + 0.9)
 
@@ -43,14 +43,14 @@ USABLE_HALF_WIDTH = SHOWN_EXCESS / (ALARM + 0.9)
 class BothRuns(Frozen, extra="ignore"):
     """The ladder's text and the target's run, as a launch plan records them.
 
-    Bytes per token are means of UTF-8, None if unknown; ``corpus_bytes_per_token`` is that of the
-    proxies' tokenizer, ``bytes_per_token`` that of the target's. ``first_day_tokens`` are those of
-    24 hours at the planned utilization, even if the run is shorter.
+    Bytes per token are means of UTF-8; ``corpus_bytes_per_token`` is that of the proxies'
+    tokenizer, ``bytes_per_token`` that of the target's, None if unknown. ``first_day_tokens`` are
+    those of 24 hours at the planned utilization, even if the run is shorter.
     """
 
     target: str
     corpus: str
-    corpus_bytes_per_token: Positive | None
+    corpus_bytes_per_token: Positive
     bytes_per_token: Positive | None
     target_params: PositiveInt  # without embeddings
     tokens_per_step: PositiveInt
@@ -60,7 +60,7 @@ class BothRuns(Frozen, extra="ignore"):
 
 
 class ForecastPoint(Frozen):
-    """The band at one number of tokens."""
+    """The band at one number of tokens; its half width is relative to its middle."""
 
     tokens: PositiveInt
     step: PositiveInt
@@ -70,7 +70,6 @@ class ForecastPoint(Frozen):
 
     @property
     def half_width(self) -> float:
-        """Half width of the band, relative to its middle."""
         return (self.high_bpb - self.low_bpb) / (2 * self.middle_bpb)
 
 
@@ -143,13 +142,8 @@ def make_forecast(
     :param missed: error of the ladder's own prediction, if that lay outside its interval.
     :param other_rules: differences, in words, between the rules that carried the recipe to the
         target and to the rungs.
-    :raises HandoffError: if the ladder gives no law, or the bytes per token are unknown.
+    :raises HandoffError: if the ladder gives no law.
     """
-    if both.corpus_bytes_per_token is None:
-        raise HandoffError(
-            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
-            "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
-        )
     nats = math.log(2) * both.corpus_bytes_per_token
     curves = Curves(runs)
     finished = [

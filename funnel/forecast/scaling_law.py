@@ -24,17 +24,17 @@ from autoresearch.values import Frozen, NonNegative, Positive
 Array = NDArray[np.float64]
 
 FEWEST_RUNS, FEWEST_SPAN = 4, 4.0
-REPLICATES = 200
 HUBER_K = 1.345  # sds at which the loss becomes linear: 95 % efficient for normal scatter
 PRIOR_SHARES, PRIOR_EXPONENT = np.log([0.6, 0.2, 0.2]), math.log(0.34)
 PRIOR_SD = np.array([0.4, 1.0, 1.0, 0.35, 0.35])
 PRIOR_SCATTER, PRIOR_RUNS = 0.003, 3.0  # relative sd from run to run, and its weight in runs
 LEAST_DRIFT = 0.002  # published grids: 0.2 to 1.5 % per doubling (Step Law, Hoffmann, Gemstones)
-MOST_CUTS = 3
+REPLICATES, MOST_CUTS = 200, 3
 
 
 class FinishedRun(Frozen):
-    """A run that was annealed to its end: parameters without embeddings, tokens, final loss."""
+    """A run that was annealed to its end: parameters without embeddings, tokens, final loss. Its
+    compute is ``6 N D`` FLOPs."""
 
     params: Positive
     tokens: Positive
@@ -42,7 +42,6 @@ class FinishedRun(Frozen):
 
     @property
     def compute(self) -> float:
-        """Training compute, ``6 N D``, in FLOPs."""
         return 6 * self.params * self.tokens
 
 
@@ -58,8 +57,7 @@ class ScalingLaw(Frozen):
     def at(self, params: ArrayLike, tokens: ArrayLike) -> Array:
         """Return the loss of a finished run."""
         n, d = np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
-        loss: Array = self.floor + self.a * n**-self.alpha + self.b * d**-self.beta
-        return loss
+        return np.asarray(self.floor + self.a * n**-self.alpha + self.b * d**-self.beta)
 
 
 class ScalingFit:
@@ -103,14 +101,12 @@ class ScalingFit:
         rng = np.random.default_rng(1)
         luck, far = rng.standard_normal(len(mean)), rng.standard_t(4, len(mean))  # few sizes: tails
         off = np.multiply.outer(self.drift_per_doubling * far, self.doublings(params, tokens))
-        loss: Array = (mean.T * np.exp(self.scatter * luck)).T * np.exp(off)
-        return loss
+        return np.asarray((mean.T * np.exp(self.scatter * luck)).T * np.exp(off))
 
     def doublings(self, params: ArrayLike, tokens: ArrayLike) -> Array:
         """Return the doublings of compute beyond the largest run; 0 for smaller runs."""
         compute = 6 * np.asarray(params, dtype=np.float64) * np.asarray(tokens, dtype=np.float64)
-        beyond: Array = np.log2(compute / max(run.compute for run in self.runs))
-        return np.maximum(beyond, 0.0)
+        return np.maximum(np.log2(compute / max(run.compute for run in self.runs)), 0.0)
 
     @cached_property
     def replicates(self) -> list[ScalingLaw]:
@@ -130,14 +126,13 @@ class ScalingFit:
         excess = [0.0]
         for cut in sorted({run.compute for run in self.runs})[:-1][-MOST_CUTS:]:
             seen = [run for run in self.runs if run.compute <= cut]
-            if len({(run.params, run.tokens) for run in seen}) < FEWEST_RUNS:
+            if len({run.compute for run in seen}) < FEWEST_RUNS:
                 continue
             fit = ScalingFit(seen)
-            for run in self.runs:
-                doublings = max(math.log2(run.compute / cut), 1.0)
+            for run in (run for run in self.runs if run.compute > cut):
                 error = math.log(float(fit.law.at(run.params, run.tokens)) / run.loss)
-                if run.compute > cut:
-                    excess.append((error**2 - fit.scatter**2) / doublings**2)
+                doublings = max(math.log2(run.compute / cut), 1.0)
+                excess.append((error**2 - fit.scatter**2) / doublings**2)
         return math.sqrt(max(float(np.mean(excess)), LEAST_DRIFT**2))
 
     def _terms(self, theta: Array) -> tuple[Array, Array, Array]:

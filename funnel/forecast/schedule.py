@@ -20,14 +20,15 @@ import numpy as np
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.forecast.scaling_law import Array
-from trainer.spec import Config, CurvePoint
+from trainer.spec import CurvePoint
 
-GRID = 256  # equal parts of a run
 FIRST_SHARE, WARMUPS = 0.02, 2.0  # a share and a multiple of the warm-up, before which no form fits
-MOMENTUM_STEPS = 1000  # a gain settles to 63 % in so many: Tissue et al.'s lambda is 0.999
+# Equal parts of a run, and steps in which a gain settles to 63 %: Tissue et al.'s lambda is 0.999.
+GRID, MOMENTUM_STEPS = 256, 1000
 BINS, FEWEST_BINS = 40, 12
-LATE = 0.8  # share of a run after which the curve determines its final loss
-BIN_ERROR = 0.002  # long runs vary by as much with the order of their text
+# The share of a run after which the curve determines its final loss, and the relative error of a
+# bin: long runs vary by as much with the order of their text.
+LATE, BIN_ERROR = 0.8, 0.002
 # Of ln k, ln b, ln c, and the powers of tokens by which k and c change: the data term falls with a
 # power of 0.28 to 0.37 of the tokens (Hoffmann et al., Besiroglu et al.), the gain with the peak
 # rate.
@@ -75,17 +76,6 @@ class ScheduleShape(Frozen):
         return progress, gain[-1] - np.interp(share, done, gain)
 
 
-def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
-    """Return the config's schedule over this many steps."""
-    return ScheduleShape(
-        steps=steps,
-        warmup_steps=min(warmup_steps, steps),
-        kind=config.schedule,
-        decay_share=config.decay_share,
-        lr_min_ratio=config.lr_min_ratio,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class RungRun:
     """A finished run of a ladder with its curve; parameters are without embeddings."""
@@ -99,11 +89,11 @@ class RungRun:
 class Curves:
     """The rungs' curves in bins, all in one array, to fit the correction to.
 
-    P bins: the log loss, the progress, the gain that is left, and the tokens of the run.
+    P bins: the log loss, the progress, the gain that is left, and the tokens of the run. Raises
+    HandoffError if too few of a run's losses count.
     """
 
     def __init__(self, runs: Sequence[RungRun]) -> None:
-        """:raises HandoffError: if too few of a run's losses count."""
         self.runs, self._parts = runs, [_binned(run) for run in runs]
         self.largest = max(run.tokens for run in runs)
         self._scales = [run.tokens / self.largest for run in runs]
@@ -124,8 +114,7 @@ class Curves:
                 [(rest_P - np.repeat(means, sizes)) / BIN_ERROR, (theta - PRIOR) / PRIOR_SD]
             )
 
-        theta: Array = least_squares(residuals, PRIOR, loss="soft_l1", xtol=1e-4).x
-        return theta
+        return np.asarray(least_squares(residuals, PRIOR, loss="soft_l1", xtol=1e-4).x)
 
     def end_levels(self) -> list[float]:
         """Return the logarithms of the runs' final losses, freed of their last steps' noise."""
@@ -164,5 +153,4 @@ def over_end(theta: Array, scale: Array | float, progress: Array, left: Array) -
     """
     k, b, c = np.exp(np.minimum(theta[:3], 3.0))
     fall = k * scale ** theta[3] * (progress**-b - 1)
-    log_rise: Array = np.log1p(fall + c * scale ** theta[4] * left)
-    return log_rise
+    return np.asarray(np.log1p(fall + c * scale ** theta[4] * left))

@@ -15,23 +15,21 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
-from funnel.forecast.band import ALARM, BothRuns, Forecast
+from autoresearch.values import Finite, Frozen
+from funnel.forecast.band import ALARM, BothRuns, Forecast, ForecastPoint
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.schedule import GRID
 from funnel.stress.curve import MIN_POINTS, Curve
 from funnel.stress.detectors import RISE_NATS, divergence, plateau
 from trainer.spec import CurvePoint
 
-LASTING = 3  # successive losses or windows that are no accident
-WINDOW = 0.01  # share of the run in a window
+# Successive losses or windows that are no accident, and the share of the run in a window.
+LASTING, WINDOW = 3, 0.01
 FLAT_SHARE, LEAST_FALL = 0.004, 0.01  # a large run's loss falls more slowly than a long run's
 MOST_POINTS = 1000  # of a curve for the detectors; beyond, neighbors are joined by their median
 
 Question: TypeAlias = Literal["learning", "stable", "in place"]
 ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "no_band"]
-"""``within`` confirms the run; ``broken``: it does not learn, diverges or departs from the
-forecast. ``too_early``: the band is too wide so far. ``no_band``: there is no usable forecast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +42,10 @@ class Answer:
     step: int | None = None
 
 
-class Window(Frozen):
-    """The median of successive losses, and the band there."""
+class Window(ForecastPoint):
+    """The band, and the median of successive losses there."""
 
-    step: NonNegativeInt
-    tokens: PositiveInt
     bpb: Finite
-    low_bpb: Finite
-    middle_bpb: Finite
-    high_bpb: Finite
 
     @property
     def off(self) -> float:
@@ -64,6 +57,8 @@ class Window(Frozen):
 class Verification(Frozen):
     """The verdict on a cloud run, and the answers that it rests on.
 
+    ``within`` confirms the run; ``broken``: it does not learn, diverges or departs from the
+    forecast. ``too_early``: the band is too wide so far. ``no_band``: there is no usable forecast.
     ``bytes_per_token`` converted the log's nats; it is None if it is unknown or not needed.
     """
 
@@ -119,8 +114,8 @@ def _health(log: CloudLog, run: BothRuns) -> tuple[Answer, Answer]:
             stable = Answer("stable", "no", why, _step(lost[0], run))
             return Answer("learning", "unknown", why), stable
     # The detectors think in nats per token; four bytes a token are usual.
-    usual = math.log(2) * (run.bytes_per_token or 4.0)
-    points = _curve_points(log.points, run, usual if log.unit == "bits_per_byte" else 1.0)
+    bits = math.log(2) * (run.bytes_per_token or 4.0)
+    points = _curve_points(log.points, run, bits if log.unit == "bits_per_byte" else 1.0)
     warmup = run.schedule.warmup_steps
     if len(points) < 2 * MIN_POINTS or points[-1].step <= warmup:
         why = f"{len(points)} losses, within the warm-up or too few"
@@ -151,7 +146,12 @@ def _curve_points(points: Sequence[CloudPoint], run: BothRuns, nats: float) -> l
     values = zip(steps, last, np.median(loss, axis=1) * nats, lr, strict=True)
     return [
         CurvePoint.model_construct(
-            step=step, tokens=point.tokens, loss=float(level), lr=float(rate), grad_norm=1.0
+            step=step,
+            tokens=point.tokens,
+            loss=float(level),
+            lr=float(rate),
+            grad_norm=1.0,
+            elapsed_s=0.0,
         )
         for step, point, level, rate in values
     ]

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
-from funnel.forecast.schedule import RungRun, schedule_of
+from funnel.forecast.schedule import RungRun, ScheduleShape
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.shapes import training_flops
 from trainer.spec import Config, CurvePoint, TrialFailed, gpt
@@ -205,4 +205,15 @@ def rung_runs(
         )
         for rung in rungs
         if (curve := curve_of(rung.trial_id))
+    )
+
+
+def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
+    """Return the config's schedule over this many steps."""
+    return ScheduleShape(
+        steps=steps,
+        warmup_steps=min(warmup_steps, steps),
+        kind=config.schedule,
+        decay_share=config.decay_share,
+        lr_min_ratio=config.lr_min_ratio,
     )

@@ -12,8 +12,7 @@ from funnel.cost.gpus import hourly_usd
 from funnel.cost.measured import Measured, measured_usage
 from funnel.cost.rates import Rates
 from funnel.forecast.band import BothRuns, Forecast, make_forecast
-from funnel.forecast.schedule import schedule_of
-from funnel.ladder.points import of_recipe, rung_runs
+from funnel.ladder.points import of_recipe, rung_runs, schedule_of
 from funnel.ladder.result import LadderResult
 from funnel.plan.booking import DAY_S, Booking, Terms, make_booking
 from funnel.plan.case import LaunchCase
@@ -105,10 +104,9 @@ def make_handoff(
         forecast = _forecast(case, recipes[0], run, ladder)
     except HandoffError as error:
         no_forecast = str(error)
-    borne = (
-        *risks(case, recipes[0], booking),
-        *forecast_risks(recipes[0], forecast, no_forecast),
-    )
+    texts = *risks(case, recipes[0], booking), *forecast_risks(recipes[0], forecast, no_forecast)
+    borne = [Reason(verdict="GO", text=text) for text in texts]
+    carried = {one.name: (one.target, one.rule) for one in recipes[0].projection.carried}
     return Handoff(
         case=case,
         wishes=wishes,
@@ -118,19 +116,8 @@ def make_handoff(
         forecast=forecast,
         money=_money(case, booking, recipes[0], rates, ladder),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
-        reasons=(
-            *against(case, ladder),
-            *(Reason(verdict="GO", text=text) for text in borne),
-        ),
-        changes=tuple(
-            carried_changes(
-                best,
-                menu,
-                shape,
-                {one.name: (one.target, one.rule) for one in recipes[0].projection.carried},
-                measured,
-            )
-        ),
+        reasons=(*against(case, ladder), *borne),
+        changes=tuple(carried_changes(best, menu, shape, carried, measured)),
         attribution=measured,
     )
 

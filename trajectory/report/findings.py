@@ -142,9 +142,7 @@ def read_findings(
     """Return the findings of a journal.
 
     :param values: returns a config's values of the knobs.
-    :param count: counts the cost of each row.
-    :param bill: returns the cost of all rows.
-    :param device: mean and peak of the device's use, as a clause.
+    :param count: counts the cost of each row; ``bill`` returns that of all rows.
     :raises JournalError: if the journal is damaged or empty.
     """
     ledger = read_ledger(journal, count)

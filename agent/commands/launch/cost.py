@@ -16,12 +16,12 @@ from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.cost.argument import argument_view
-from funnel.cost.bill import CloudRun, make_bill, plan_of, planned_run
+from funnel.cost.bill import Bill, CloudRun, make_bill, plan_of, planned_run
 from funnel.cost.figures import View, usd_text
 from funnel.cost.gpus import find_gpu
 from funnel.cost.measured import Usage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
-from funnel.cost.rates import read_rates
+from funnel.cost.rates import Rates, read_rates
 from funnel.plan.handoff_files import PLAN_FILE
 from funnel.plan.timeline import measured_speed, own_arithmetic, rated_speed, timeline_view
 from funnel.target.architecture import load_target
@@ -103,23 +103,28 @@ def cost(
             shown = month_view(chosen, make_bill(chosen, usage, run), **amounts)
         else:
             bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
-            before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
-            if directory is not None:
-                usd = usd_text(bill.search.usd)
-                before.append(f"search    cost {usd}, by its time and energy, long runs included")
-            if run is not None:
-                before.append(f"plan      costs {usd_text(run.usd)}, as {run.source} priced it")
-            else:
-                hours, usd = own_arithmetic(chosen)
-                before.append(
-                    f"plan      none: {chosen.final_node_hours:g} h on 8 H100 are the article's "
-                    f"assumption; by this product's arithmetic llama-7b takes {hours:,.0f} h "
-                    f"there, {usd_text(usd)} at the same price"
-                )
-            if directory is not None:
-                before.append(f"result    {Results(directory / JOURNAL_FILE).headline().line}")
+            before = [*usage.lines(), *_measured_lines(bill, directory), _plan_line(chosen, run)]
             shown = argument_view(chosen, usage, bill)
     answer(shown.as_json(), _lines(shown, before), as_json=as_json)
+
+
+def _measured_lines(bill: Bill, campaign: Path | None) -> Iterator[str]:
+    yield from (f"measured  {line}" for line in bill.measured.lines())
+    if campaign is not None:
+        paid = usd_text(bill.search.usd)
+        yield f"search    cost {paid}, by its time and energy, long runs included"
+        yield f"result    {Results(campaign / JOURNAL_FILE).headline().line}"
+
+
+def _plan_line(rates: Rates, run: CloudRun | None) -> str:
+    if run is not None:
+        return f"plan      costs {usd_text(run.usd)}, as {run.source} priced it"
+    hours, usd = own_arithmetic(rates)
+    return (
+        f"plan      none: {rates.final_node_hours:g} h on 8 H100 are the article's assumption; by "
+        f"this product's arithmetic llama-7b takes {hours:,.0f} h there, {usd_text(usd)} at the "
+        "same price"
+    )
 
 
 def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
