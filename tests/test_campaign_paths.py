@@ -28,7 +28,6 @@ OUTSIDE = {
     "autoresearch/files.py": "files that the user names",
     "autoresearch/screen.py": "/dev/null",
     "agent/commands/campaign_view.py": "a figure's file that the user names",
-    "agent/commands/launch/handoff.py": "a launch plan that the user names",
     "agent/commands/launch/targets.py": "a menu that the user names",
     "agent/commands/machine": "files that the user names",
     "agent/commands/night/from_script.py": "a menu that the user names",

@@ -58,11 +58,10 @@ def greet(
         if settings.device == "cpu" and (line := slow_on_cpu(campaign.menu, settings, info)):
             session.say(line, "yellow")
         session.say(f"epochs    {each}")
-        if iters and (a_trial := trial_tokens(campaign.menu, settings)):
-            runs = round(iters * RUNS_PER_ITERATION)
+        if iters and (night := night_tokens(campaign.menu, settings, iters)):
             session.say(
-                f"tokens    about {runs * a_trial:,} in {iters:,} iterations: {runs:,} trials of "
-                f"{a_trial:,}, with the baseline, the pairs and the confirmation"
+                f"tokens    about {night:,} in {iters:,} iterations, with the baseline, the pairs "
+                "and the confirmation"
             )
         print_lines(session.console, warnings(epochs, info), "yellow")
     else:
@@ -177,6 +176,12 @@ def trial_tokens(menu: ProxyMenu, settings: CampaignSettings) -> int | None:
         return None
     each = gpt(menu.baseline).tokens_per_step if budget.unit == "steps" else 1
     return int(budget.amount) * each
+
+
+def night_tokens(menu: ProxyMenu, settings: CampaignSettings, iters: int) -> int | None:
+    """Return the tokens of all trials of so many iterations; None for a budget in seconds."""
+    a_trial = trial_tokens(menu, settings)
+    return None if a_trial is None else round(iters * RUNS_PER_ITERATION) * a_trial
 
 
 def epochs_text(epochs: float) -> str:

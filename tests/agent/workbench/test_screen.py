@@ -14,7 +14,14 @@ from agent.settings.campaign import CampaignSettings
 from agent.workbench import experiments
 from agent.workbench.conclusion import believed_scores
 from agent.workbench.display import Display, night_text
-from agent.workbench.greeting import crowding, epochs_text, phases_of, slow_on_cpu, warnings
+from agent.workbench.greeting import (
+    crowding,
+    epochs_text,
+    night_tokens,
+    phases_of,
+    slow_on_cpu,
+    warnings,
+)
 from tests.support.campaigns import Toy
 from tests.support.configs import config
 from tests.support.places import ROOT
@@ -51,7 +58,10 @@ def test_the_tokens_of_each_phase_by_hand() -> None:
     blocks = parameter_count(MENU.baseline, 1024) - tables - gains
     # a ladder counts parameters without the tables
     assert list(phases.values()) == [60 * a_step, 300 * a_step, 20 * blocks, 10**9]
-    in_seconds = phases_of(MENU, settings(budget=Budget(unit="seconds", amount=300)))
+    assert night_tokens(MENU, settings(budget=budget), 100) == 205 * 60 * a_step
+    by_the_clock = settings(budget=Budget(unit="seconds", amount=300))
+    assert night_tokens(MENU, by_the_clock, 100) is None
+    in_seconds = phases_of(MENU, by_the_clock)
     assert [name.split()[0] for name in in_seconds] == ["stress", "ladder"]
     in_tokens = phases_of(MENU, settings(budget=Budget(unit="tokens", amount=10**6)))
     assert next(iter(in_tokens.values())) == 10**6

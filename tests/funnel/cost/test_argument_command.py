@@ -1,6 +1,7 @@
 """The command prints the cost argument and refuses invalid settings."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,8 @@ from typer.testing import CliRunner
 from agent.cli import app
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import JOURNAL_FILE
+from funnel.cost.bill import CloudRun
+from funnel.cost.rates import Rates
 from tests.support.places import ROOT
 from trajectory.reading import Results
 
@@ -98,6 +101,24 @@ def test_published_keys_are_kept_where_they_mean_the_same() -> None:
     assert "$1,678.99" in run()
     for key in ("h100_8gpu_node_target_scale", "8xh100_100_hours"):
         assert f'"{key}"' in other
+
+
+def test_the_plans_hours_are_taken_where_there_is_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assumed = json.loads(run("--json"))
+    assert assumed["bill"]["run"]["hours"] == 168
+    assert "664 h" in run()
+    planned = CloudRun.supposed(Rates()).model_copy(update={"hours": 664.0, "source": "a plan"})
+    (tmp_path / "handoff").mkdir()
+    plan = {"campaign": {"id": "mine"}, "money": {"run": planned.model_dump()}}
+    (tmp_path / "handoff/plan.json").write_text(json.dumps(plan))
+    found = json.loads(run("--json"))
+    assert found["bill"]["run"]["hours"] == 664
+    assert found["phases"]["cloud_usd"] == pytest.approx(664 * 20)
+    another = json.loads(run("--campaign", str(ROOT / "docs/night"), "--json"))
+    assert another["bill"]["run"]["hours"] == 168, "the plan is another campaign's"
 
 
 def test_a_month_of_both_in_text_and_json() -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.telemetry.sample import Sample, TelemetryFile
-from trainer.telemetry.summary import DeviceUse, MeanAndPeak, summarize, use_between, watt_hours
+from trainer.telemetry.summary import (
+    DeviceUse,
+    MeanAndPeak,
+    device_text,
+    summarize,
+    use_between,
+    watt_hours,
+)
 
 J = 1 / 3600
 """One joule in watt-hours."""
@@ -187,6 +194,14 @@ def test_a_line_for_each_sample_in_plain_numbers(path: Path) -> None:
         "2026-01-02T03:04:09.678+00:00,4.000,,,,,,none,,,",
     ]
     assert TelemetryFile(path).sessions == [[FULL, BARE, QUIET]]
+
+
+def test_mean_and_peak_of_a_campaigns_device_in_words(path: Path) -> None:
+    assert device_text(path.parent) == ""
+    watts = ((0.0, 100.0), (2.0, 300.0), (4.0, 100.0))
+    write(path, *(sample(at_s, power_w=watt, temperature_c=50.0) for at_s, watt in watts))
+    said = device_text(path.parent)
+    assert "300 W" in said and "50 °C" in said
 
 
 def test_a_time_that_is_no_later_begins_a_session(path: Path) -> None:
