@@ -15,14 +15,17 @@ not have or allow them.
 """
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
 from agent.menu.files import ProxyMenu, menu_of
-from autoresearch.errors import CampaignError, MenuError
+from autoresearch.campaign_files import status_of
+from autoresearch.errors import AutoresearchError, CampaignError, MenuError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
@@ -103,6 +106,30 @@ class Prior:
         return text
 
 
+def earlier_campaign(own: Path, menu: ProxyMenu) -> Path | None:
+    """Return the newest campaign of this user beside ``own`` with the same menu and that began
+    before it; None if there is none."""
+    mine = _first_row(own)
+    found = []
+    for directory in own.parent.glob("*"):
+        status = status_of(directory, JOURNAL_FILE)
+        if directory.name == own.name or status is None or status.st_uid != os.getuid():
+            continue
+        row = _first_row(directory)
+        if row is None or (mine is not None and row.created_at >= mine.created_at):
+            continue
+        if (mine is None or row.id != mine.id) and _is_of(row, menu):
+            found.append((row.created_at, directory))
+    return max(found)[1] if found else None
+
+
+def _first_row(directory: Path) -> CampaignRow | None:
+    with suppress(AutoresearchError):
+        first = next(read_rows(directory / JOURNAL_FILE), None)
+        return first if isinstance(first, CampaignRow) else None
+    return None
+
+
 def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prior, ...]:
     """Read the campaigns in these directories or files, in this menu's knobs.
 
@@ -111,8 +138,7 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
     :raises CampaignError: if one is the campaign itself, or a duplicate.
     """
     first = next(read_rows(own / JOURNAL_FILE), None)
-    own_id = first.id if isinstance(first, CampaignRow) else None
-    known = {own_id: own}
+    known = {first.id if isinstance(first, CampaignRow) else None: own}
     sources = [read_campaign_source(path) for path in paths]
     for source in sources:
         if source.identity in known:

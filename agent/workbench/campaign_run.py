@@ -24,7 +24,7 @@ from agent.loggers.notices import KeepNotices, Notifier
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
-from agent.proposers.priors import NOTE, Prior, note_on, read_priors
+from agent.proposers.priors import NOTE, Prior, earlier_campaign, note_on, read_priors
 from agent.search.campaign import Campaign
 from agent.search.first_row import (
     new_settings,
@@ -47,7 +47,7 @@ from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.session import Session
 from agent.workbench.trust import check_trust
 from autoresearch.campaign_files import make_folder, make_shared_folder
-from autoresearch.errors import MachineryError, SpecError
+from autoresearch.errors import AutoresearchError, MachineryError, SpecError
 from autoresearch.files import writing_to
 from autoresearch.layout import LOG_FILE, ORDERS_DIR, RESULT_FILE, TRIALS_DIR, WARM_UP_DIR
 from autoresearch.words import timestamp
@@ -97,7 +97,7 @@ def run_campaign(
     console = Console(stderr=options.as_json)
     settings, menu = chosen_settings(directory, chosen, console, trust=options.trust)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
-    known = read_priors(options.priors, menu, directory)
+    known = _priors(options.priors, directory, menu)
     targets = log_targets(options.log)
     notifier = options.notifier
     choice = choose_proposer(
@@ -198,6 +198,16 @@ def _work(
 def _tell_loss(note: Callable[[str], None], notifier: Notifier, directory: Path, why: str) -> None:
     note(why)
     notifier.send(directory, "lost a lane", why, "status")
+
+
+def _priors(chosen: Sequence[Path], directory: Path, menu: ProxyMenu) -> tuple[Prior, ...]:
+    """Return the priors that the user chose, else a compatible earlier campaign beside this one."""
+    if chosen:
+        return read_priors([path for path in chosen if path != Path("none")], menu, directory)
+    earlier = earlier_campaign(directory, menu)
+    with suppress(AutoresearchError):  # damaged, and nobody asked for it
+        return read_priors([earlier] if earlier else [], menu, directory)
+    return ()
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:

@@ -47,7 +47,8 @@ PriorOption = Annotated[
     typer.Option(
         "--prior",
         metavar="PATH",
-        help="Earlier campaign, or a file that `import` reads, to learn from. Repeatable.",
+        help="Earlier campaign, or a file that `import` reads, to learn from. Repeatable. Default: "
+        "the newest with the same menu in the same folder; `none` for none.",
     ),
 ]
 LogOption = Annotated[

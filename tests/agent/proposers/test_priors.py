@@ -9,9 +9,18 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.proposers.base import Memory
 from agent.proposers.llm.prompt import Prompter
-from agent.proposers.priors import NOTE, Finding, Prior, PriorConfig, note_on, read_priors
+from agent.proposers.priors import (
+    NOTE,
+    Finding,
+    Prior,
+    PriorConfig,
+    earlier_campaign,
+    note_on,
+    read_priors,
+)
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.surrogate.observed import MOST, PRIOR_WORTH, prior_points
+from agent.workbench.campaign_run import _priors
 from autoresearch.errors import CampaignError, FormatError
 from tests.agent.menu.test_knobs import RATIOS
 from tests.support.campaigns import MENU as TOY_TOML
@@ -93,6 +102,56 @@ def test_unchanged_values_outside_this_menu_are_dropped_and_counted(tmp_path: Pa
     best = prior.configs[0]
     assert best.values["lr"] == 1e-3
     assert best.gain == pytest.approx((10.65 - BASELINE) / (0.1 / 2**0.5), rel=1e-6)
+
+
+def test_a_campaign_that_repeats_nothing_moves_the_sampler_by_less(tmp_path: Path) -> None:
+    """Its noise comes from similar configs and so includes true differences: gains of the same
+    scores are smaller than in the unit of real repeats."""
+    repeated = [HEADER, *(evaluated(i, "lr", 1e-3, 10.5 + 0.01 * i) for i in (1, 2))]
+    others = [evaluated(10 + i, "beta2", 0.9 + 0.01 * i, 10.8 + 0.1 * i) for i in range(6)]
+    lines = {"twice": [*repeated, *others], "once": [HEADER, repeated[1], *others]}
+    priors = {
+        name: read_priors(
+            [write_jsonl(tmp_path / f"{name}.jsonl", said)], TOY, tmp_path / "campaign"
+        )[0]
+        for name, said in lines.items()
+    }
+    assert [prior.is_rough for prior in priors.values()] == [False, True]
+    best = {name: min(entry.gain for entry in prior.configs) for name, prior in priors.items()}
+    assert best["twice"] < best["once"] < 0
+    assert priors["once"].why_no_gains is None
+    offer = SamplerProposer(RAILS, chance=0.0).propose(
+        replace(fresh_memory(), priors=(replace(PRIOR, configs=priors["once"].configs),))
+    )
+    assert "of earlier campaigns" in json.loads(offer.raw)["reason"]
+
+
+def test_the_newest_earlier_campaign_of_the_menu_is_found(tmp_path: Path) -> None:
+    def began(name: str, day: int, menu: str = TOY.toml) -> Path:
+        own = parse_menu(menu, name)
+        row = campaign_row().model_copy(
+            update={
+                "id": name,
+                "created_at": f"2026-01-{day:02d}T22:00:00.000+00:00",
+                "menu_toml": own.toml,
+                "menu_sha256": own.sha256,
+            }
+        )
+        (tmp_path / name).mkdir()
+        write_journal(tmp_path / name / "trajectory.jsonl", iter([row]))
+        return tmp_path / name
+
+    began("other", 9, TOY.toml.replace("toy", "others").replace("0.01", "0.02"))
+    own, first, second = (began(name, day) for name, day in (("own", 5), ("a", 1), ("b", 3)))
+    began("later", 7)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "trajectory.jsonl").write_text("{")
+    assert earlier_campaign(own, TOY) == second
+    assert earlier_campaign(second, TOY) == first
+    assert earlier_campaign(first, TOY) is None
+    assert earlier_campaign(tmp_path / "new", TOY) == tmp_path / "later"
+    assert [prior.source for prior in _priors((), own, TOY)] == [str(second)]
+    assert _priors((Path("none"),), own, TOY) == _priors((), first, TOY) == ()
 
 
 def test_without_noise_or_baseline_nothing_is_told_in_numbers(tmp_path: Path) -> None:
