@@ -99,3 +99,7 @@ def test_the_night_that_is_shown_says_what_its_journal_says(tmp_path: Path) -> N
     for known in (summary["campaign"], f"{summary['best']['objective']:.4f}"):
         assert known in page
     assert f"Spearman {summary['fidelity']['spearman']['value']:.2f}" in text
+
+
+def test_the_page_on_the_articles_stays_short() -> None:
+    assert len((ROOT / "docs" / "articles.md").read_text("utf-8").split()) <= 700
