@@ -116,7 +116,7 @@ def fuse_gradients(model: nn.Module) -> None:
     """Have TransformerEngine's products add weights' gradients to the fp32 buffers themselves."""
     for module in model.modules():
         if hasattr(module, "fuse_wgrad_accumulation"):
-            module.fuse_wgrad_accumulation = True
+            module.fuse_wgrad_accumulation = True  # type: ignore[assignment]
 
 
 def remove_norm_biases(model: nn.Module) -> None:
