@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from agent.menu.files import ProxyMenu, menu_of
-from autoresearch.campaign_files import status_of
+from autoresearch.campaign_files import names, status_of
 from autoresearch.errors import AutoresearchError, CampaignError, MenuError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
@@ -111,9 +111,10 @@ def earlier_campaign(own: Path, menu: ProxyMenu) -> Path | None:
     before it; None if there is none."""
     mine = _first_row(own)
     found = []
-    for directory in own.parent.glob("*"):
+    for name in names(own.parent):
+        directory = own.parent / name
         status = status_of(directory, JOURNAL_FILE)
-        if directory.name == own.name or status is None or status.st_uid != os.getuid():
+        if name == own.name or status is None or status.st_uid != os.getuid():
             continue
         row = _first_row(directory)
         if row is None or (mine is not None and row.created_at >= mine.created_at):
