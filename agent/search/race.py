@@ -10,7 +10,7 @@ spared one costs two thirds of a trial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Literal
@@ -127,16 +127,8 @@ class Race:
                 why = f"failed on seed {seed}: {result.status}: {result.message}"
                 return decided("discard", reference_hash, self.rules, why)
             known = self._known()
-            same = score == reference_score and all(known[s] == one for s, one in scores.items())
-            if same and (scores or self._trained_alike(seed)):
-                return no_effect(
-                    score,
-                    seed,
-                    self.rules,
-                    reference_hash=reference_hash,
-                    printed=not isinstance(self.candidate, Config),
-                    pairs=len(scores) + 1,
-                )
+            if alike := self._no_effect(seed, {**scores, seed: score}, known):
+                return alike
             scores[seed] = self._scores[seed] = score
             # as in a race that goes on against another reference
             if len(scores) < self.rules.max_runs and known.keys() & self._scores.keys() - scores:
@@ -157,6 +149,24 @@ class Race:
                 return assessment
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
+
+    def _no_effect(
+        self, seed: int, scores: Mapping[int, float], known: Mapping[int, float]
+    ) -> Decision | None:
+        """Return the decision on a candidate that trained like the reference: with its curve on the
+        first seed, or with its scores on two seeds; None on any other."""
+        if any(known[one] != score for one, score in scores.items()):
+            return None
+        if len(scores) == 1 and not self._trained_alike(seed):
+            return None
+        return no_effect(
+            scores[seed],
+            seed,
+            self.rules,
+            reference_hash=self.reference.config_hash,
+            printed=not isinstance(self.candidate, Config),
+            pairs=len(scores),
+        )
 
     def noise(self) -> Noise:
         """Return the latest noise, as other races go on."""
