@@ -89,8 +89,10 @@ class Leap:
     @property
     def source_block_lr(self) -> float:
         """The source's rate of the matrices in the blocks, without Muon's ratio."""
-        exponent = 0.5 if self.source.optimizer == "muon" else 1.0
-        return self.source.lr * (self.base_width / self.source.d_model) ** exponent
+        narrower = self.base_width / self.source.d_model
+        if self.source.optimizer == "muon":
+            narrower = math.sqrt(narrower)
+        return self.source.lr * narrower
 
     @property
     def muon_ratio(self) -> float:

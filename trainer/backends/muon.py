@@ -10,7 +10,7 @@ Matrices of one shape are made orthogonal in one batch. Shapes: K matrices of M 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -74,7 +74,8 @@ class Muon:
             gradients = [piece.of(gradient_of(piece.parameter)) for piece in same]
             gradient_KMN = torch.stack(gradients) / scale
             momentum_KMN.lerp_(gradient_KMN, 1.0 - MOMENTUM)
-            moved_KMN = orthogonal(gradient_KMN.lerp_(momentum_KMN, MOMENTUM))
+            gradient_KMN.lerp_(momentum_KMN, MOMENTUM)
+            moved_KMN = orthogonal(gradient_KMN, in_bf16=multiplies_bf16(gradient_KMN.device))
             moved_KMN *= lr * RMS * max(moved_KMN.shape[1:]) ** 0.5
             moved_KMN.masked_fill_(stopped > 0, 0.0)
             # Not a multiplication of the matrix itself, which must not change where stopped is 1.
@@ -91,29 +92,32 @@ def gradient_of(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-def orthogonal(
-    x_KMN: Tensor, steps: Sequence[tuple[float, float, float]] = POLAR_EXPRESS
-) -> Tensor:
+def multiplies_bf16(device: torch.device) -> bool:
+    """Return whether the device has products of bf16."""
+    return device.type == "cuda" or cpu_multiplies_bf16()
+
+
+def orthogonal(x_KMN: Tensor, *, in_bf16: bool) -> Tensor:
     """Return semi-orthogonal matrices near each of ``x_KMN``, in fp32.
 
-    A step multiplies every singular value s by a + b s² + c s⁴. The products are bf16 where the
-    device has them. In fp32 the polynomials of wide matrices are multiplied with each other first,
-    all M × M, and with the matrices at the end; bf16 is not exact enough for that.
+    A step multiplies every singular value s by a + b s² + c s⁴. In fp32 the polynomials of wide
+    matrices are multiplied with each other first, all M × M, and with the matrices at the end; bf16
+    is not exact enough for that.
     """
-    in_bf16 = x_KMN.is_cuda or cpu_multiplies_bf16()
     x = x_KMN / (x_KMN.norm(dim=(1, 2), keepdim=True) * SAFETY + 1e-7)
     x = x.bfloat16() if in_bf16 else x
     if not in_bf16 and x.shape[2] >= 2 * x.shape[1]:
         gram = torch.bmm(x, x.mT)
-        whole = factor = _polynomial(gram, *steps[0])
-        for coefficients in steps[1:]:
+        whole = factor = _polynomial(gram, *POLAR_EXPRESS[0])
+        for coefficients in POLAR_EXPRESS[1:]:
             gram = torch.bmm(torch.bmm(factor, gram), factor) / SAFETY**2
             factor = _polynomial(gram, *coefficients)
             whole = torch.bmm(factor, whole) / SAFETY
-        return torch.bmm(whole, x)
-    for number, coefficients in enumerate(steps):
-        x = x / SAFETY if number else x
-        x = torch.bmm(_polynomial(torch.bmm(x, x.mT), *coefficients), x)
+        x = torch.bmm(whole, x)
+    else:
+        for number, coefficients in enumerate(POLAR_EXPRESS):
+            x = x / SAFETY if number else x
+            x = torch.bmm(_polynomial(torch.bmm(x, x.mT), *coefficients), x)
     return x.float()
 
 

@@ -8,6 +8,7 @@ matrix, our own kernel updates the matrix and writes the copy too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -110,7 +111,7 @@ def muon_width_rate(config: Config) -> float:
     The largest singular value of an update must not depend on the width (Yang et al. 2023, arXiv
     2310.17813). Here it is the learning rate times 0.2 × sqrt(width).
     """
-    return config.width_factor**0.5
+    return math.sqrt(config.width_factor)
 
 
 class AdamW:
