@@ -118,7 +118,8 @@ def orthogonal(x_KMN: Tensor, *, in_bf16: bool) -> Tensor:
         for number, coefficients in enumerate(POLAR_EXPRESS):
             x = x / SAFETY if number else x
             x = torch.bmm(_polynomial(torch.bmm(x, x.mT), *coefficients), x)
-    return x.float()
+    orthogonal_KMN: Tensor = x.float()
+    return orthogonal_KMN
 
 
 def _polynomial(gram_KMM: Tensor, a: float, b: float, c: float) -> Tensor:

@@ -89,7 +89,7 @@ def test_its_updates_are_those_of_a_reference_in_float64(changes: dict[str, obje
             scaled = gradient / scale
             momenta[index] += (1 - MOMENTUM) * (scaled - momenta[index])
             moved = scaled + MOMENTUM * (momenta[index] - scaled)
-            parts = moved.split(rows) if len(moved) == sum(rows) else [moved]
+            parts = torch.split(moved, rows if len(moved) == sum(rows) else len(moved))
             moved = torch.cat([RMS * max(part.shape) ** 0.5 * polar(part) for part in parts])
             weights[index] *= 1 - own_lr * recipe.weight_decay
             weights[index] -= own_lr * moved
@@ -123,6 +123,14 @@ def test_what_is_not_in_the_blocks_moves_as_under_adamw() -> None:
     ):
         is_matrix = name.removeprefix("blocks.") in inner and ours.dim() > 1
         assert torch.equal(ours, theirs) != is_matrix, name
+
+
+def test_copies_of_its_parameters_see_that_they_changed() -> None:
+    recipe = muon()
+    model = model_of(recipe)
+    before = [p._version for p in model.block_matrices]
+    optimizer_of(model, recipe).step(backward(model, 0), 0.01)
+    assert all(p._version > seen for p, seen in zip(model.block_matrices, before, strict=True))
 
 
 @pytest.mark.parametrize("broken", ["loss", "gradient"])
