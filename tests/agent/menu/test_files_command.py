@@ -31,11 +31,13 @@ def own(tmp_path: Path) -> Path:
 def test_list_names_every_shipped_menu() -> None:
     listed = run_json("list")
     assert [(one["name"], len(one["knobs"])) for one in listed] == [
+        ("cpu-modern", 22),
         ("cpu-tiny", 16),
         ("cpu-tiny-code", 27),
         ("llama-7b-ratios", 20),
         ("spark-354m", 12),
         ("spark-354m-code", 23),
+        ("spark-modern", 18),
     ]
     assert listed[3]["sha256"] == SPARK.sha256
 
