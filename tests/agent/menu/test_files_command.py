@@ -37,7 +37,7 @@ def test_list_names_every_shipped_menu() -> None:
         ("llama-7b-ratios", 20),
         ("spark-354m", 12),
         ("spark-354m-code", 23),
-        ("spark-modern", 18),
+        ("spark-modern", 19),
     ]
     assert listed[3]["sha256"] == SPARK.sha256
 
