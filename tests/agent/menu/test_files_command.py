@@ -39,7 +39,7 @@ def test_list_names_every_shipped_menu() -> None:
         ("spark-354m-code", 23),
         ("spark-modern", 19),
     ]
-    assert listed[3]["sha256"] == SPARK.sha256
+    assert listed[4]["sha256"] == SPARK.sha256
 
 
 def test_show_json_is_complete() -> None:
