@@ -150,7 +150,7 @@ class GitBranch:
         said |= {"command": filling.argv, "environment": filling.env}
         files = {self._prefix + CONFIG_FILE: json.dumps(said, indent=1) + "\n"}
         if self._command.edited is not None:
-            source = (self._directory / self._command.edited).read_text("utf-8")
+            source = (self._directory / self._command.edited).read_text("utf-8-sig")
             text = edited(source, filling.edits)
             files[self._prefix + self._command.edited] = text
         return files

@@ -1,10 +1,13 @@
 """``[trainer]``: the command of a menu that trains with the user's own script.
 
     [trainer]
-    command = ["python", "train.py", "--lr={lr}", "--seed={seed}", "--out_dir={out}"]
+    command = "python train.py --lr={lr} --seed={seed} --out_dir={out}"
     directory = "."                # of the script; relative to the menu
-    score = { pattern = 'val loss ([-+0-9.eE]+)', take = "last" }
-    unit = "nats per token"
+    score = "val loss"             # the words before the number, in the last line that has them
+    direction = "minimise"
+
+The command may be a list of words, and the score a table with a pattern:
+``{ pattern = 'val loss ([-+0-9.eE]+)', take = "last" }``.
 
 A name in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. For a boolean
 the braces may hold both words: ``{bias:--bias|--no-bias}``, or ``{amp:--amp}`` for a switch, and a
@@ -15,17 +18,36 @@ of a score, and its command the same placeholders.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from string import Formatter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from agent.menu.scripts.metrics import curve_pattern, direction_of, pattern_of
 from autoresearch.values import Finite, Frozen, PlainText, Positive
 from autoresearch.words import first_fault, json_text
 from trainer.machine.environment import may_be_secret
 from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
 from trainer.spec.command import Module, Pattern
+
+_NO_KEYS = re.compile(r"(^|_)(TOKENS|TOKENIZER)(_|$)")
+"""Names of variables that count or divide text."""
+_KEYS = re.compile(
+    r"(API|ACCESS|SECRET|PRIVATE|SSH|AUTH|HF|HUB|WANDB|OPENAI|GITHUB)_?(KEY|TOKEN)|PASSW|CREDENTIAL"
+)
+"""Names that are a key's whatever the value."""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether a variable of a menu may hold a secret, by its name or its value; a number or
+    a placeholder is one only under the usual name of a key."""
+    if not may_be_secret(name, value):
+        return False
+    is_plain = re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|\{\w+\}|True|False", value) is not None
+    is_count = _NO_KEYS.search(name.upper()) is not None and not may_be_secret("", value)
+    return _KEYS.search(name.upper()) is not None or not (is_plain or is_count)
 
 
 def refuse(*faults: tuple[object, str]) -> None:
@@ -67,15 +89,58 @@ def check_rule(score: ScoreRule) -> None:
     )
 
 
+def _split(command: object) -> object:
+    """Return a command's words; a text is split as a shell would split it."""
+    return tuple(shlex.split(command)) if isinstance(command, str) else command
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_split), Field(min_length=1, max_length=200)]
+
+
+def _rule(score: object) -> object:
+    """Return a score's table with the pattern of its label; a text is a label."""
+    table = {"label": score} if isinstance(score, str) else score
+    if not isinstance(table, dict) or not isinstance(table.get("label"), str):
+        return table
+    return {"pattern": pattern_of(table["label"]), **table}
+
+
+def _labelled(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table with labels as patterns, and what follows from the score's label."""
+    table = dict(table)
+    score, curve = _rule(table.get("score")), table.get("curve")
+    label = score.get("label") if isinstance(score, dict) else None
+    if label is not None:
+        table["score"] = score
+        table.setdefault("unit", label)
+        direction = direction_of(label)
+        refuse(
+            (
+                direction is None and table.get("direction") is None,
+                f"the score {json_text(label)} does not tell whether less or more is better; add "
+                'direction = "minimise" or "maximise"',
+            )
+        )
+        table["direction"] = table.get("direction", direction)
+    if isinstance(curve, str):
+        table["curve"] = {"pattern": curve_pattern(curve)}
+    return table
+
+
 class CheckTable(ScoreRule):
     """``[score.check]``: a second command, which is never edited, and how its score is found."""
 
-    command: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
+    command: Words
 
     @property
     def rule(self) -> ScoreRule:
         """Location of the score."""
         return ScoreRule(**self.model_dump(exclude={"command"}))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_label(cls, table: Any) -> Any:
+        return _rule(table)
 
     @model_validator(mode="after")
     def _has_a_score(self) -> Self:
@@ -102,7 +167,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class TrainerTable(Frozen):
     """A menu's command, the files it may read, and how its score is found."""
 
-    command: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
+    command: Words
     directory: str = "."
     score: ScoreRule
     unit: Annotated[PlainText, Field(min_length=1, max_length=40)]
@@ -136,6 +201,11 @@ class TrainerTable(Frozen):
     check: CheckTable | None = Field(None, exclude=True)
     """Command that scores what the first left behind."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_labels(cls, table: Any) -> Any:
+        return _labelled(table) if isinstance(table, dict) else table
+
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         check_rule(self.score)
@@ -150,7 +220,7 @@ class TrainerTable(Frozen):
             clause = "looks like a key, and a menu is written into every journal; remove it"
             refuse(
                 (not is_free, f"env {json_text(name)} cannot be set for a trial; remove it"),
-                (may_be_secret(name, value), f"env {name} {clause}"),
+                (is_secret(name, value), f"env {name} {clause}"),
             )
         refuse(
             (
@@ -233,7 +303,7 @@ class TrainerTable(Frozen):
 def evaluation_text(table: TrainerTable) -> str:
     """Return where the score comes from, in one sentence."""
     rule = table.check or table.score
-    found = f"'{rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"
+    found = f"'{rule.label or rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"
     reached = ", and code in its slots could reach the score" if table.slots else ""
     who, how = "the command", f"the script itself evaluates{reached}"
     if table.check:

@@ -1,67 +1,177 @@
-"""Try a drafted menu: run its default config once, in the sandbox of every trial."""
+"""Start a script in the sandbox of every trial: to report its options, and to try a draft."""
 
+import os
+import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.files import ProxyMenu
+from agent.menu.scripts.start import Start
 from agent.workbench.own_trainer import OwnTrainer
-from autoresearch.errors import AutoresearchError
-from autoresearch.layout import TRIALS_DIR
+from autoresearch.layout import LOG_FILE, TRIALS_DIR
+from trainer.command import observing
+from trainer.command.number import Number
+from trainer.command.program import environment_of, find_program
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
-from trainer.spec import CommandOk, Limits, TrialFailed, TrialSpec
+from trainer.spec import (
+    Budget,
+    Check,
+    Command,
+    CommandConfig,
+    CommandOk,
+    Limits,
+    Measure,
+    ScoreRule,
+    TrialFailed,
+    TrialSpec,
+)
 
+_MOST_LOG = 4 << 20
 PATIENCE_S = 60.0
-"""Seconds allowed for the run. A script that still trains after them has started well."""
+"""Seconds allowed for a run. A script that still trains after them has started well."""
+_PARSE_S = 30.0
+"""Seconds in which a script must come to parse its options."""
+_NO_SCORE = ScoreRule(pattern="autoresearch-done ([0-9])$")
+_LIST_FILES = """
+import csv, json, os, sys
+def said(name, document, key=""):
+    if isinstance(document, dict):
+        for each, value in list(document.items())[:100]:
+            said(name, value, f"{key}.{each}" if key else str(each))
+    elif isinstance(document, (int, float)) and not isinstance(document, bool):
+        print("\\x1eautoresearch-file", json.dumps([name, key, document]))
+root = sys.argv[1]
+for folder, folders, names in os.walk(root):
+    folders[:] = [one for one in folders if not os.path.islink(os.path.join(folder, one))]
+    for name in names[:1000]:
+        path = os.path.join(folder, name)
+        ends = os.path.splitext(name)[1]
+        if os.path.islink(path) or os.path.getsize(path) > 1 << 20 or "autoresearch" in name:
+            continue
+        try:
+            with open(path) as file:
+                if ends == ".json":
+                    said(os.path.relpath(path, root), json.load(file))
+                elif ends == ".jsonl":
+                    said(os.path.relpath(path, root), json.loads(file.read().splitlines()[-1]))
+                elif ends in (".csv", ".tsv"):
+                    rows = list(csv.DictReader(file, delimiter="," if ends == ".csv" else "\\t"))
+                    for key, value in (rows[-1].items() if rows else ()):
+                        said(os.path.relpath(path, root), {key: float(value)})
+        except (ValueError, TypeError, LookupError, OSError):
+            pass
+print("\\x1eautoresearch-done 0")
+"""
+"""Prints the numbers in the files that a run left, one a line."""
+FILE_MARK = "\x1eautoresearch-file "
 
 
-def dry_start(source: str) -> tuple[bool, str]:
-    """Run a menu's command once; return whether it can be used, and a sentence why.
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A run of a script in the sandbox."""
 
-    :param source: the menu's file.
+    result: CommandOk | TrialFailed
+    lines: tuple[str, ...]
+    """Everything it printed."""
+    python: str = ""
+    """Which Python ran it, in words."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the script ended well, or still trained."""
+        return isinstance(self.result, CommandOk) or self.result.status == "timeout"
+
+    @property
+    def sentence(self) -> str:
+        """Return how it ended."""
+        result = self.result
+        python = f"; its Python is {self.python}" if self.python else ""
+        if isinstance(result, CommandOk):
+            return f"the default config ran in {result.train_s:.1f} s{python}"
+        if result.status == "timeout":
+            return f"the default config still trained after {PATIENCE_S:g} s{python}"
+        return f"the default config failed ({result.status}): {result.message}{python}"
+
+
+def report_options(start: Start, words: Sequence[str]) -> list[str]:
+    """Start a script until it parses its options, and return the lines that it printed.
+
+    :param words: arguments of a manual start.
+    :raises AutoresearchError: if no sandbox or no Python is there.
     """
-    try:
-        with tempfile.TemporaryDirectory() as place:
-            campaign = Path(place) / "dry-start"
-            own = OwnTrainer.of(source, menu := load_menu(source), campaign)
-            assert own is not None
-            result = _result(own, menu, campaign)
-    except AutoresearchError as error:
-        return False, f"{error}"
-    can_be_used, text = _sentence(result)
-    python = own.python_text()
-    return can_be_used, f"{text}; its Python is {python}" if python else text
-
-
-def _sentence(result: CommandOk | TrialFailed) -> tuple[bool, str]:
-    if isinstance(result, CommandOk):
-        return True, f"the default config scored {result.score:g} in {result.train_s:.1f} s"
-    if result.status == "timeout":
-        return (
-            True,
-            f"the default config still trained after {PATIENCE_S:g} s; no score was awaited",
-        )
-    return False, f"the default config failed ({result.status}): {result.message}"
-
-
-def _result(own: OwnTrainer, menu: ProxyMenu, campaign: Path) -> CommandOk | TrialFailed:
-    trial_dir = campaign / TRIALS_DIR / "dry-start"  # no trial's name: its log is not kept
-    trial_dir.parent.mkdir(parents=True)
+    script = ["-m", start.module] if start.module else [start.script]
+    name = "python" if shutil.which("python") else "{python}"
+    program = find_program(name, start.folder)
+    search = [str(Path(observing.__file__).parent)]
+    search += [str(start.folder / start.search_path)] if start.search_path else []
+    command = Command(
+        argv=(str(program), *script, *(_escaped(word) for word in words)),
+        directory=str(start.folder),
+        env=(("PYTHONPATH", os.pathsep.join(search)),),
+        reads=tuple(str((start.folder / one).resolve()) for one in start.reads),
+        programs=tuple(map(str, environment_of(program, start.folder))),
+        score=_NO_SCORE,
+        measure=Measure(unit="score"),
+    )
     spec = TrialSpec(
-        trial_id=trial_dir.name,
-        config=menu.baseline,
+        trial_id="options",
+        config=CommandConfig(values={}),
         seed=0,
         corpus_dir="",
         corpus_sha256="",
-        budget=menu.campaign.budget,
-        horizon_steps=menu.campaign.horizon_steps,
-        threads=menu.campaign.threads,
-        limits=Limits(wall_s=PATIENCE_S),
-        command=own.command,
+        budget=Budget(unit="run", amount=1),
+        limits=Limits(wall_s=_PARSE_S),
+        command=command,
     )
+    with tempfile.TemporaryDirectory() as place:
+        return list(_run(spec, Path(place).resolve() / "campaign").lines)
+
+
+def _escaped(word: str) -> str:
+    return word.replace("{", "{{").replace("}", "}}")
+
+
+def dry_start(source: str, menu: ProxyMenu) -> Tried:
+    """Run a menu's default config once, whatever its score.
+
+    :param source: the menu's file, beside which its directory is.
+    :raises AutoresearchError: if the menu cannot be used here.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        campaign = Path(place).resolve() / "campaign"
+        own = OwnTrainer.of(source, menu, campaign)
+        assert own is not None
+        program = (sys.executable, "-P", "-c", _escaped(_LIST_FILES))
+        check = Check(argv=(*program, "{out}"), score=_NO_SCORE)
+        command = own.command.model_copy(update={"check": check, "curve": None})
+        spec = TrialSpec(
+            trial_id="dry-start",
+            config=menu.baseline,
+            seed=0,
+            corpus_dir="",
+            corpus_sha256="",
+            budget=menu.campaign.budget,
+            horizon_steps=menu.campaign.horizon_steps,
+            threads=menu.campaign.threads,
+            limits=Limits(wall_s=PATIENCE_S),
+            command=command,
+        )
+        tried = _run(spec, campaign)
+    return Tried(tried.result, tried.lines, own.python_text())
+
+
+def _run(spec: TrialSpec, campaign: Path) -> Tried:
+    trial_dir = campaign / TRIALS_DIR / spec.trial_id  # no trial's name: its log is not kept
+    trial_dir.parent.mkdir(parents=True)
     executor = LocalExecutor(entry=COMMAND_ENTRY)
     try:
         result = executor.submit(spec, trial_dir).result().result
     finally:
         executor.close()
     assert isinstance(result, CommandOk | TrialFailed)
-    return result
+    log = (trial_dir / LOG_FILE).read_text("utf-8", "replace")[-_MOST_LOG:]
+    lines = log.replace("\r", "\n").split("\n")
+    return Tried(result, tuple(Number("x").cleaned(line) for line in lines if line))

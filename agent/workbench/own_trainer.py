@@ -246,7 +246,7 @@ def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
     """
     assert menu.trainer is not None
     try:
-        source = script.read_text("utf-8")
+        source = script.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the script {script} cannot be read as UTF-8 ({error})") from error
     values = {**menu.baseline.said, **dict.fromkeys(menu.trainer.edits, 0)}

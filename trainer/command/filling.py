@@ -122,4 +122,4 @@ def place_script(command: Command, filling: Filled, work: Path) -> None:
         return
     from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
 
-    copy.write_text(edited(source.read_text("utf-8"), filling.edits), "utf-8")
+    copy.write_text(edited(source.read_text("utf-8-sig"), filling.edits), "utf-8")

@@ -88,6 +88,26 @@ def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
     return {name: value for name, value in pairs if times[name] == 1}
 
 
+def left_out(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a script that are no constants, each with the reason."""
+    lines: dict[str, list[int]] = {}
+    for name, line in _stores(tree):
+        lines.setdefault(name, []).append(line)
+    for node in ast.walk(tree):
+        for name, value in assignments(node) if isinstance(node, ast.stmt) else ():
+            is_literal = any(True for _ in constants_in(name, value))
+            if is_literal and name.isupper() and len(lines.get(name, ())) > 1:
+                said = ", ".join(map(str, lines[name]))
+                yield name, f"the script assigns it several times, on the lines {said}"
+    for node in tree.body:
+        for statement in node.body if isinstance(node, ast.ClassDef) and is_dataclass(node) else ():
+            for name, value in assignments(statement):
+                if field_default(value) is None and not any(
+                    True for _ in constants_in(name, value)
+                ):
+                    yield name, "its default is computed, or a list"
+
+
 # --- the module's own ---------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
@@ -39,6 +40,7 @@ from trainer.script.constants import (
     assignments,
     constants,
     constants_in,
+    left_out,
     top_statements,
 )
 from trainer.script.regions import regions, replaced
@@ -106,7 +108,35 @@ def settings(source: str) -> dict[str, Constant]:
         name = one.name if is_free else f"{one.owner}_{one.name}"
         if times_owned[one.owner, one.name] == 1 and name not in {*own, *named}:
             named[name] = replace(one, name=name)
+    # What later versions set too comes last, so that no name in a menu means something else.
+    places = {_place(one) for one in (*own.values(), *named.values())}
+    for one in sorted(filter(is_outside, _more_arguments(tree)), key=_place):
+        name = one.name
+        if name in {*own, *named} and one.owner != "call":
+            name = f"{one.owner}_{name}"
+        number = next(n for n in count(1) if n == 1 or f"{name}_{n}" not in {*own, *named})
+        name = f"{name}_{number}" if name in {*own, *named} else name
+        if _place(one) not in places and (number == 1 or one.owner == "call"):
+            named[name] = replace(one, name=name)
     return own | named
+
+
+def unset(source: str) -> dict[str, str]:
+    """Return the settings of a script that :func:`settings` cannot set, by their names, each with
+    the reason.
+
+    :raises SpecError: if the script or its slots cannot be read.
+    """
+    tree, known = script_tree(source), settings(source)
+    places = {_place(one) for one in known.values()}
+    found: dict[str, str] = {}
+    everywhere = (*_locals(tree), *_entries(tree), *_arguments(tree), *_more_arguments(tree))
+    for one in everywhere:
+        if _place(one) not in places:
+            found.setdefault(one.name, "several calls receive it, and none has a name of its own")
+    for name, why in left_out(tree):
+        found.setdefault(name, why)
+    return {name: why for name, why in found.items() if name not in known}
 
 
 def _place(one: Constant) -> tuple[int, int]:
@@ -244,6 +274,48 @@ def _arguments(tree: ast.Module) -> Iterator[Constant]:
         yield from _placed(call, callee[-1])
         for keyword in call.keywords:
             if keyword.arg and _ARGUMENT.fullmatch(keyword.arg):
+                found = constants_in(keyword.arg, keyword.value, owner=callee[-1])
+                yield from (one for one in found if type(one.value) in {int, float})
+
+
+_MORE = re.compile(
+    r"(?i)rng|n_steps|n_epochs|gae_lambda|\w+_coef|iterations|clip_range\w*|buffer_size|ccp_alpha"
+    r"|learning_starts|train_freq|gradient_steps|target_update_interval|exploration_\w+|rank|r"
+    r"|lora_\w+|temperature|label_smoothing|drop_(path|rate)\w*|\w+_dropout|embed_dim|num_filters"
+    r"|filters|kernel_size|subsample\w*|min_(child|samples)\w*|num_round|n_clusters|power_t"
+    r"|max_leaf\w*|early_stopping_rounds|scale_pos_weight|bagging_freq|path_smooth|init_std"
+)
+_MORE_SEEDS = re.compile(
+    r"(?i)(\w+_)?seed(_\w+)?|\w+seeds?|default_rng|RandomState|Random|PCG64(DXSM)?|MT19937|Philox"
+    r"|SFC64|SeedSequence|enable_full_determinism"
+)
+_NO_SEEDS = re.compile(r"(?i)seed_?(words|point|size)\w*")
+
+
+def _more_arguments(tree: ast.Module) -> Iterator[Constant]:
+    """Yield the seeds and numbers of calls that :func:`_arguments` does not know."""
+    chained = [
+        (node, [node.func.attr])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Call)
+    ]
+    calls = [*_calls(tree), *chained]
+    kept = {each for call, callee in calls if _KEPT.search(callee[-1]) for each in ast.walk(call)}
+    for call, callee in calls:
+        if call in kept or callee[0] in _DRAWN:
+            continue
+        is_key = callee[-1] == "key" and "random" in callee
+        is_seed = _MORE_SEEDS.fullmatch(callee[-1]) and not _NO_SEEDS.match(callee[-1])
+        if (is_key or is_seed) and call.args:
+            name = "_".join(callee) + ("" if re.search(r"(?i)seeds?(_|$)", callee[-1]) else "_seed")
+            found = constants_in(name, call.args[0], owner="call")
+            yield from (one for one in found if type(one.value) is int)
+        for keyword in call.keywords:
+            is_named = keyword.arg is not None and _MORE.fullmatch(keyword.arg)
+            is_reset = keyword.arg == "seed" and callee[-1] in {"reset", "seed_everything"}
+            if keyword.arg and (is_named or is_reset):
                 found = constants_in(keyword.arg, keyword.value, owner=callee[-1])
                 yield from (one for one in found if type(one.value) in {int, float})
 

@@ -32,6 +32,8 @@ class ScoreRule(Frozen):
 
     pattern: Pattern | None = None
     """Its one group is the number."""
+    label: PlainText | None = Field(None, exclude_if=lambda label: label is None)
+    """The words from which the menu made the pattern."""
     file: Annotated[PlainText, Field(min_length=1, max_length=200)] | None = None
     """File name relative to the trial's directory. It is a table with a header if it ends in
     ``.csv`` or ``.tsv``, JSON lines if in ``.jsonl``, else JSON."""

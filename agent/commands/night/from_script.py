@@ -1,127 +1,294 @@
 """``autoresearch menu from-script``: draft a menu from a training script."""
 
 import shlex
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from agent.commands.options import JsonOption
 from agent.menu.files import parse_menu
-from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
-from agent.menu.scripts.draft_text import text_of
-from agent.menu.scripts.reading import read_script
+from agent.menu.scripts.draft_text import toml_of
+from agent.menu.scripts.metrics import (
+    Candidate,
+    candidates,
+    curve_in,
+    direction_of,
+    in_files,
+    last_step,
+)
+from agent.menu.scripts.reading import modules_beside, parses, script_of, text_of
+from agent.menu.scripts.reported import Reported, reported
+from agent.menu.scripts.start import start_of
+from agent.menu.scripts.tree import lines_in
+from agent.menu.scripts.update import write_draft
 from agent.workbench.console import answer
 from autoresearch.errors import MenuError
-from autoresearch.files import write_new
-from autoresearch.words import counted
+from autoresearch.safe_text import plain
+from autoresearch.words import counted, json_text
+from trainer.spec import CommandOk, Direction
+
+if TYPE_CHECKING:
+    from agent.workbench.dry_start import Tried
 
 NOT_STARTED = 3
 """Exit code if the draft was written and its default config failed."""
+SHOWN = 6
+"""Candidates for the score to show."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The answers that were given as options."""
+
+    set_by: str | None
+    score: str | None
+    direction: str | None
+    search: tuple[str, ...]
+
+
+ScriptArgument = Annotated[
+    Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")
+]
+UsualArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ARGUMENT",
+        help="After --: the script's usual arguments, which become the menu's defaults.",
+    ),
+]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="File to write. Default: standard output."),
+    typer.Option("--out", "-o", help="File to write or update. Default: standard output."),
+]
+ScoreOption = Annotated[
+    str | None,
+    typer.Option(help="Words before the score in its line, or FILE:KEY. Default: asked."),
+]
+DirectionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="minimise|maximise",
+        help="Which scores are better. Default: by the metric's name, else asked.",
+    ),
+]
+SearchOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Make an option a knob whatever its name; repeatable."),
+]
+SetByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--set-by",
+        metavar="args|env|edit",
+        help="How values reach the script: as arguments, in the environment, or as "
+        "constants in a copy. Default: the first that fits.",
+    ),
+]
+DryStartOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-start/--no-dry-start",
+        help="Run the default config once in the sandbox before writing a file.",
+    ),
 ]
 
 
 def from_script(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ARGUMENT",
-            help="After --: the script's usual arguments, which become the menu's defaults.",
-        ),
-    ] = None,
+    script: ScriptArgument,
+    arguments: UsualArguments = None,
     *,
     out: OutOption = None,
-    set_by: Annotated[
-        str | None,
-        typer.Option(
-            "--set-by",
-            metavar="args|env|edit",
-            help="How values reach the script: as arguments, in the environment, or as "
-            "constants in a copy. Default: the first that fits.",
-        ),
-    ] = None,
-    try_it: Annotated[
-        bool,
-        typer.Option(
-            "--dry-start/--no-dry-start",
-            help="Run the default config once in the sandbox after writing a file.",
-        ),
-    ] = True,
+    score: ScoreOption = None,
+    direction: DirectionOption = None,
+    search: SearchOption = None,
+    set_by: SetByOption = None,
+    try_it: DryStartOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Draft a menu from a training script, which is read and not run.
+    """Draft a menu from a training script, or update a draft.
 
-    Options, defaults from the environment and module constants become knobs with guessed domains;
-    printed lines become the patterns of score and curve. Exit code 3: the default config failed.
+    The script starts in the sandbox until its parser reports its options, and with -o once more
+    with the drafted defaults, to find the score in what it prints. A second call for the same file
+    keeps what you changed there. Exit code 3: the default config failed.
     """
-    draft = _drafted(script, set_by, arguments or [], out)
+    if direction not in {None, "minimise", "maximise"}:
+        raise MenuError(f"--direction is {json_text(direction)}; give minimise or maximise")
+    wishes = Wishes(set_by, score, direction, tuple(search or ()))
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    draft, found, tried = _found(script, arguments or [], out if try_it else None, out, wishes)
+    draft = _with_score(draft, found, wishes, is_asked=is_asked)
+    text, kept = toml_of(draft), list[str]()
+    if not draft.to_do:
+        parse_menu(text, f"drafted from {script}")
     if out is None and not as_json:
-        typer.echo(text_of(draft), nl=False)
+        typer.echo(text, nl=False)
         return
     if out is not None:
-        write_new(out, text_of(draft), error=MenuError)
-    tried = None
-    if try_it and out is not None and not draft.to_do:
-        from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
-
-        tried = dry_start(str(out))
-    fields = _report(draft, out) | {"dry_start": tried and tried[1]}
-    answer(fields, _lines(draft, out, tried), as_json=as_json, indent=2)
-    if tried is not None and not tried[0]:
+        text, kept = write_draft(out, text)
+    fields = _report(draft, out, found) | {"kept": kept, "toml": text}
+    fields["dry_start"] = tried and _sentence(tried, draft)
+    answer(fields, _lines(draft, out, tried, kept), as_json=as_json, indent=2)
+    if tried is not None and not tried.is_usable:
         raise typer.Exit(NOT_STARTED)
 
 
-def _drafted(script: Path, set_by: str | None, arguments: list[str], out: Path | None) -> Draft:
-    """Return the draft of a menu that can be read.
+def _found(
+    script: Path, words: list[str], tried_at: Path | None, out: Path | None, wishes: Wishes
+) -> tuple[Draft, list[Candidate], "Tried | None"]:
+    """Return a draft, the candidates for its score, and its dry start if there is one.
+
+    :param tried_at: the menu's path, if its default config is to run.
+    """
+    draft = _drafted(script, words, out, wishes)
+    lines = list(_lines_of(draft))
+    draft = replace(draft, curve=curve_in(lines))
+    found = [replace(one, times=0) for one in candidates(lines)]
+    if tried_at is None or any(one.option.required for one in draft.left):
+        return draft, found, None
+    from agent.workbench.dry_start import FILE_MARK, dry_start  # noqa: PLC0415 (slow to load)
+
+    unscored = replace(draft, score=_UNKNOWN, direction="minimise")
+    menu = parse_menu(toml_of(unscored), f"drafted from {script}")
+    tried = dry_start(str(tried_at), menu)
+    return *_seen(draft, found, tried, FILE_MARK), tried
+
+
+def _drafted(path: Path, words: list[str], out: Path | None, wishes: Wishes) -> Draft:
+    """Return the draft of a menu that can be read, without a score.
 
     :raises MenuError: if no option of the script becomes a knob.
     """
-    draft = draft_of(with_arguments(read_script(script, set_by, arguments), arguments), out)
+    source, tree = text_of(path)
+    found = Reported(words=tuple(words))
+    if wishes.set_by in {None, "args"} and parses(tree, path):
+        from agent.workbench.dry_start import report_options  # noqa: PLC0415 (slow to load)
+
+        found = reported(report_options(start_of(path, tree), words), words, source)
+    draft = draft_of(script_of(path, found, wishes.set_by), out, wishes.search)
     if not draft.knobs:
         why = f" ({draft.left[0].option.name}: {draft.left[0].why})" if draft.left else ""
         raise MenuError(
-            f"{script} has {counted(len(draft.places), 'option')} and none whose name and default "
-            f"say how far it could be turned{why}; write the menu's knobs by hand"
+            f"{path} has {counted(len(draft.places), 'option')} and none whose name and default "
+            f"say how far it could be turned{why}; name some with --search, or write the menu's "
+            "knobs by hand: `autoresearch menu new` shows how"
         )
-    parse_menu(text_of(draft), f"drafted from {script}")
     return draft
 
 
-def _lines(draft: Draft, out: Path | None, tried: tuple[bool, str] | None) -> Iterator[str]:
+def _lines_of(draft: Draft) -> Iterator[str]:
+    """Yield the lines that a script and the modules beside it would print."""
+    tree = draft.script.tree
+    for one in (tree, *modules_beside(draft.script.path, tree).values()):
+        yield from lines_in(one)
+
+
+_UNKNOWN = Candidate("autoresearch-dry-start", "score", "minimise")
+
+
+def _seen(
+    draft: Draft, found: list[Candidate], tried: "Tried", file_mark: str
+) -> tuple[Draft, list[Candidate]]:
+    """Return the draft and the candidates with what a run printed and wrote."""
+    if not tried.is_usable:
+        return draft, found
+    printed = [one for one in tried.lines if "\x1e" not in one]
+    seen = candidates(printed) + in_files(tried.lines, file_mark)
+    known = [one for one in seen if one.direction is not None]
+    label = curve_in(printed) or draft.curve
+    reached = None
+    if not isinstance(tried.result, CommandOk) and tried.result.status == "timeout":
+        reached = last_step(printed, label)
+    # A number without a known metric is less than a metric that is not printed yet.
+    later = found if reached is not None and not any(not one.is_training for one in known) else []
+    seen = sorted([*seen, *later], key=lambda one: one.rank)
+    return replace(draft, curve=label, reached=reached), seen or found
+
+
+def _with_score(
+    draft: Draft, found: Sequence[Candidate], wishes: Wishes, *, is_asked: bool
+) -> Draft:
+    """Return the draft with the score that a person names or chooses, else the most likely one."""
+    chosen = found[0] if found else None
+    if wishes.score is not None:
+        chosen = next((one for one in found if wishes.score in one.labels), None)
+        file, colon, key = wishes.score.rpartition(":")
+        if chosen is None and colon and Path(file).suffix in {".json", ".jsonl", ".csv", ".tsv"}:
+            chosen = Candidate(key, key, direction_of(key), file=file)
+        chosen = chosen or Candidate(wishes.score, wishes.score, direction_of(wishes.score))
+    elif is_asked and len(found) > 1:
+        for number, one in enumerate(found[:SHOWN], 1):
+            better = {"minimise": "lower is better", "maximise": "higher is better"}
+            known = better.get(one.direction or "", "direction unknown")
+            said = f"{known}, {counted(one.times, 'time')}"
+            typer.echo(f"{number}. {plain(one.line or one.label)[:120]}  ({said})")
+        numbers = [str(number) for number in range(1, min(SHOWN, len(found)) + 1)]
+        which = typer.prompt("Which number is the score?", "1", type=click.Choice(numbers))
+        chosen = found[int(which) - 1]
+    if chosen is None:
+        return draft
+    better = wishes.direction or chosen.direction
+    if better is None and is_asked:
+        question = f"Which {plain(chosen.name)} is better?"
+        better = typer.prompt(question, type=click.Choice(["minimise", "maximise"]))
+    directions: dict[str | None, Direction] = {"minimise": "minimise", "maximise": "maximise"}
+    return replace(draft, score=chosen, direction=directions.get(better))
+
+
+def _sentence(tried: "Tried", draft: Draft) -> str:
+    score = draft.score
+    if score is None or not score.times or not isinstance(tried.result, CommandOk):
+        return tried.sentence
+    return f"{tried.sentence}; {plain(score.name)} was {score.last:g}"
+
+
+def _lines(
+    draft: Draft, out: Path | None, tried: "Tried | None", kept: Sequence[str]
+) -> Iterator[str]:
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
     yield (
         f"wrote {out}: {counted(len(draft.knobs), 'knob')}, "
         f"{counted(len(draft.constants), 'constant')}, "
         f"{counted(len(draft.given), 'value')} given, {len(draft.left)} left as they are"
     )
+    if kept:
+        yield f"kept from your changes: {', '.join(kept)}"
     yield from (f"to do: {one}" for one in draft.to_do)
     yield from (f"note: {one}" for one in draft.notes)
-    yield from (f"length: {one}, by the budget under [campaign]" for one in draft.lengths)
+    if draft.length:
+        yield f"length: a trial has {draft.steps} steps; {draft.length}"
+    if draft.score is not None and draft.direction is not None:
+        shown = f" in the line {draft.score.line[:120]!r}" if draft.score.line else ""
+        yield f"score: {draft.score.label!r}{shown}, {draft.direction}d"
     yield f"prune it, then search with:\n  {command}"
     if tried is not None:
-        yield f"tried: {tried[1]}"
+        yield f"tried: {_sentence(tried, draft)}"
 
 
-def _report(draft: Draft, out: Path | None) -> dict[str, object]:
+def _report(draft: Draft, out: Path | None, found: Sequence[Candidate]) -> dict[str, object]:
+    shown = [
+        {"label": one.label, "name": one.name, "direction": one.direction, "times": one.times}
+        | {"last": one.last if one.times else None, "line": one.line, "file": one.file}
+        for one in found[: 2 * SHOWN]
+    ]
     return {
         "script": str(draft.script.path),
         "set_by": draft.script.means,
         "knobs": [one.model_dump(mode="json") for one in draft.knobs],
         "constants": draft.constants,
-        "lengths": draft.lengths,
+        "score": draft.score and draft.score.label,
+        "direction": draft.direction,
+        "candidates": shown,
+        "length": draft.length,
         "given": {one.option.name: one.template for one in draft.given},
         "left": {one.option.name: one.why for one in draft.left},
         "constraints": [one.expr for one in draft.constraints],
         "to_do": draft.to_do,
         "notes": draft.notes,
         "menu": str(out) if out else None,
-        "toml": text_of(draft),
     }

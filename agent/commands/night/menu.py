@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from difflib import unified_diff
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from agent.commands.launch import targets
-from agent.commands.night.from_script import from_script
+from agent.commands.night.from_script import OutOption, from_script
 from agent.commands.options import JsonOption
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
 from agent.menu.knobs import Knob
@@ -83,6 +84,17 @@ app.command("from-target")(targets.from_target)
 app.command("from-script")(from_script)
 app.command()(suggest)
 app.command("targets")(targets.targets)
+
+
+@app.command("new")
+def new_menu(out: OutOption = None) -> None:
+    """Write a commented example of a menu for your own training command."""
+    text = resources.files("agent.menu").joinpath("example.toml").read_text("utf-8")
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_new(out, text, error=MenuError)
+
 
 MIN_SHARE = 0.005
 """Share of random configs that should pass. Below it, some constraint is probably not what was

@@ -1,37 +1,48 @@
-"""Suggest a domain for an option from its default, its name and the script's own checks.
+"""Suggest a domain for an option by what its name means, its default and the script's own checks.
 
 The ranges are wide enough to find a better value and narrow enough to train mostly: a decade to
 each side for values that act by their order of magnitude, a factor of four for sizes. They are
-drafts; none was fitted to data.
+drafts; none was fitted to data. A name also tells a real number that is written as a whole one:
+``eta = 1``.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
-from agent.menu.scripts.option import Option, says
+from agent.menu.scripts.option import SCHEDULE, Option, says
 from autoresearch.domains.base import MAX_CHOICES, Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import MAX_WHOLE, Range, RealRange, WholeRange
 from autoresearch.values import Scalar
 
-_RATE = r"lr|learning rate|eta|step size"
-_SHARE = r"frac|fraction|ratio|pct|percent|share"
-_FRACTION = r"sub ?sample|max (features|samples)|col ?sample\w*|quantile|tau|keep prob|smoothing"
-_NEAR_ONE = r"betas?|beta ?\d|betas? \d|momentum|ema|gamma|lambda|decay|polyak|rho|alpha"
-_BELOW_ONE = rf"{_NEAR_ONE}|dropout|prob|probability"
-_DROPOUT = r"dropout|drop|p|prob|probability"
-_SCHEDULE = r"warm ?up|warm ?down|cool ?down"
+_RATE = r"lr|learning rate|eta|step size|base lr|max lr|min lr"
+_SHARE = (
+    r"frac|fraction|ratio|pct|percent|share|sub ?sample|col ?sample\w*|quantile|tau|keep prob|"
+    r"smoothing|mixup|cutmix"
+)
+_FEATURES = r"max (features|samples)"
+_REGULARIZES = r"(reg|l1|l2|gamma) (lambda|alpha)|reg \w+|^(lambda|alpha|c|penalty)$|lambda l[12]"
+_NEAR_ONE = r"betas?|beta ?\d|betas? \d|momentum|ema|gamma|lambda|decay|polyak|rho"
+_BELOW_ONE = rf"{_NEAR_ONE}|dropout|prob|probability|alpha"
+_DROPOUT = r"dropout|drop|p|prob|probability|drop (path|rate|connect)"
 _DECAY = r"weight ?decay|wd|l2"
-_CLIP = r"clip|norm"
+_CLIP = r"clip|norm|max norm"
 _DEPTH = r"(n|num)? ?layers?|depth|blocks?|stages?"
 _HEADS = r"(n|num)? ?(kv )?heads?$|nheads?"
 _BATCH = r"batch|batch ?size|bs|accum(ulation)?( steps)?|mini ?batch(es)?|envs"
+_REAL = (
+    rf"{_RATE}|{_SHARE}|{_REGULARIZES}|{_DROPOUT}|{_DECAY}|{_CLIP}|{_NEAR_ONE}|alpha|temperature|"
+    r"temp|eps|epsilon|coeff?|coefficient|scale|weight|std|sigma|noise|margin|rate|loss"
+)
+_MOST_REAL = 10
+"""Largest whole number that stands for a real one: a sample rate is 16000."""
 _LOG_SPAN = 64
 """Ratio of bounds above which whole numbers use a log scale."""
 
 
 def domain_of(option: Option) -> Domain | str:
     """Return the domain, or one clause why none can be suggested."""
-    default = option.default
+    default = meant(option)
     if default is None:
         return "its default is None"
     if option.choices:
@@ -47,14 +58,18 @@ def domain_of(option: Option) -> Domain | str:
         case int():
             domain = _of_whole(option, default)
         case float():
-            is_chance = says(option.doc, "probability") and default <= 1
-            name = f"{option.name}_probability" if is_chance else option.name
-            domain = next(
-                suggested(default)
-                for names, holds, suggested in _REAL_RULES
-                if holds(default) and (not names or says(name, names))
-            )
+            domain = _of_real(option, default)
     return domain if isinstance(domain, str) else _within(domain, option, default)
+
+
+def meant(option: Option) -> Scalar | None:
+    """Return an option's default as what its name means: ``eta = 1`` is a real number, unless the
+    script declares a whole one."""
+    default = option.default
+    is_small = type(default) is int and -1 <= default <= _MOST_REAL
+    if is_small and option.kind in {"", "float"} and says(option.name, _REAL):
+        return float(default) if isinstance(default, int) else default
+    return default
 
 
 def _choices(option: Option) -> Domain | str:
@@ -71,6 +86,15 @@ def _choices(option: Option) -> Domain | str:
 
 # --- real numbers -------------------------------------------------------------------------------
 
+_Rule: TypeAlias = tuple[str, Callable[[float], bool], Callable[[float], Domain | str]]
+
+
+def _of_real(option: Option, default: float) -> Domain | str:
+    is_chance = says(option.doc, "probability") and default <= 1
+    name = f"{option.name}_probability" if is_chance else option.name
+    rules = (rule for rule in _REAL_RULES if rule[1](default))
+    return next(suggested(default) for names, _, suggested in rules if says(name, names))
+
 
 def _near_one(default: float) -> RealRange:
     """Suggest a tenth to ten times the default's distance from 1."""
@@ -78,28 +102,29 @@ def _near_one(default: float) -> RealRange:
     return RealRange(low=_short(max(0.5, 1 - 10 * rest)), high=round(1 - _short(rest / 10), 12))
 
 
-_REAL_RULES: tuple[tuple[str, Callable[[float], bool], Callable[[float], Domain | str]], ...] = (
+def _capped(default: float) -> RealRange:
+    return RealRange(low=_short(default / 10), high=min(1.0, _short(default * 10)), scale="log")
+
+
+_REAL_RULES: tuple[_Rule, ...] = (
     (r"warm ?up (lr|learning rate)", lambda v: v > 0, lambda v: _log(v, 10)),
-    (_FRACTION, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
-    (_SHARE, lambda v: 0 <= v <= 1, lambda v: _real(0.0, 1.0)),
+    (_SHARE, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
+    (_FEATURES, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
+    (_SHARE, lambda v: v == 0, lambda v: _real(0.0, 1.0)),
     (_DROPOUT, lambda v: 0 <= v < 1, lambda v: _real(0.0, 0.5 if v <= 0.5 else 1.0)),
-    (_SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
+    (SCHEDULE, lambda v: v >= 0, lambda v: _real(0.0, 1.0 if v <= 1 else 2 * v)),
     (_DECAY, lambda v: v == 0 or v >= 0.01, lambda v: _real(0.0, max(5 * v, 0.3))),
     (_CLIP, lambda v: v == 0, lambda v: _real(0.0, 5.0)),
-    ("", lambda v: v == 0, lambda v: "0 does not show its scale"),
-    ("", lambda v: v < 0, lambda v: "it is negative"),
+    (_REGULARIZES, lambda v: v > 0, lambda v: _log(v, 10)),
+    (".*", lambda v: v == 0, lambda v: "0 does not show its scale"),
+    (".*", lambda v: v < 0, lambda v: "it is negative"),
     ("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
     (_RATE, lambda v: True, lambda v: _log(v, 10)),
     (_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
-    (
-        _BELOW_ONE,
-        lambda v: v <= 1,
-        lambda v: RealRange(low=_short(v / 10), high=min(1.0, _short(v * 10)), scale="log"),
-    ),
-    ("", lambda v: True, lambda v: _log(v, 10)),
+    (_BELOW_ONE, lambda v: v < 1, _capped),
+    (".*", lambda v: True, lambda v: _log(v, 10)),
 )
-"""Names, a condition and the domain of real numbers; an empty pattern matches every name, and the
-first rule that fits is used."""
+"""Names, a condition and the domain of real numbers; the first rule that fits is used."""
 
 
 def _real(low: float, high: float) -> RealRange:
@@ -120,12 +145,14 @@ def _short(value: float) -> float:
 
 def _of_whole(option: Option, default: int) -> Domain | str:
     name = option.name
-    if says(name, _SCHEDULE) and default >= 0:
+    if says(name, SCHEDULE) and default >= 0:
         return WholeRange(low=0, high=2 * default or 100)
-    if default < 1 or default > MAX_WHOLE // 4:
-        words = "very large" if default > 0 else "negative" if default < 0 else ""
-        return f"it is {words}" if words else "0 does not show its scale"
-    least = 2 if says(name, "samples split") else 1  # fewer cannot be split
+    if default > MAX_WHOLE // 4:
+        return "it is very large"
+    if default < 1:
+        return "it is negative" if default < 0 else "0 does not show its scale"
+    # Fewer than two cannot be split, and a tree needs two leaves.
+    least = 2 if says(name, "samples split|(num|max) leaves|leaf nodes|bins?") else 1
     low, high = max(least, default // 2), max(4, 2 * default)
     if says(name, _DEPTH):
         return WholeRange(low=low, high=high)

@@ -1,26 +1,20 @@
-"""Combine what was read from a script: sorted options, score and curve, and its assertions."""
+"""Combine what is known of a script: sorted options, its score and curve, and its assertions."""
 
 import ast
 import copy
 import os
 import re
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from agent.menu.expressions import Expression, ExpressionError
 from agent.menu.knobs import Constraint, Knob
+from agent.menu.scripts.metrics import Candidate
 from agent.menu.scripts.option import given_by, says, words_of
-from agent.menu.scripts.printed import (
-    Printed,
-    best_line,
-    curve_printed,
-    period_of,
-    score_printed,
-)
-from agent.menu.scripts.reading import Script, modules_beside
+from agent.menu.scripts.reading import Script, modules_beside, unread
 from agent.menu.scripts.sorting import Place, sorted_options
 from agent.menu.scripts.start import (
     WHOLE_SCRIPT,
@@ -30,14 +24,14 @@ from agent.menu.scripts.start import (
     python_is_ours,
     start_of,
 )
-from agent.menu.scripts.tree import Names
-from agent.menu.scripts.unlabelled import score_alone
-from agent.menu.scripts.unread import unread
 from autoresearch.values import Scalar
-from trainer.script.constants import assigned_once
+from trainer.script.constants import assigned_once, first_values
+from trainer.script.literals import NotLiteralError, literal
 from trainer.script.regions import Region, regions
+from trainer.spec import Direction
 
 USUAL_STEPS = 60
+USUAL_HORIZON = 1000
 
 
 @dataclass(frozen=True)
@@ -48,20 +42,28 @@ class Draft:
     start: Start
     directory: str
     """The folder to start in, as the menu states it."""
+    search: tuple[str, ...] = ()
+    """Options that a person wants as knobs."""
+    score: Candidate | None = None
+    direction: Direction | None = None
+    curve: str = ""
+    """Label of the curve; empty if none was printed."""
+    reached: int | None = None
+    """The step at which the dry start was stopped; None if it ended by itself."""
 
     @cached_property
     def places(self) -> list[Place]:
         """Every option of the script, sorted by use."""
-        return sorted_options(self.script)
+        return sorted_options(self.script.options, self.script.tree, self.search)
 
     @property
     def knobs(self) -> list[Knob]:
-        """Knobs, in the order of the text."""
+        """Knobs, in order."""
         return [place.knob for place in self.places if place.knob]
 
     @property
     def constants(self) -> dict[str, Scalar]:
-        """Values of the constants, in the order of the text."""
+        """Values of the constants, in order."""
         held = [place.option for place in self.places if place.use == "constant"]
         return {one.name: one.default for one in held if one.default is not None}
 
@@ -95,24 +97,6 @@ class Draft:
         return list(regions(self.script.source).values())
 
     @cached_property
-    def beside(self) -> list[ast.Module]:
-        """The modules in the script's folder that it imports."""
-        return list(modules_beside(self.script.path, self.script.tree).values())
-
-    @cached_property
-    def score(self) -> Printed | None:
-        """The line that prints the score, in the script or else in a module beside it (as line
-        0)."""
-        tree, printed = self.script.tree, (score_printed(one) for one in self.beside)
-        found = (replace(one, line=0) for one in printed if one is not None)
-        return score_printed(tree) or next(found, None) or score_alone(tree, self.beside)
-
-    @cached_property
-    def curve(self) -> Printed | None:
-        """The line that prints the curve."""
-        return curve_printed(self.script.tree)
-
-    @cached_property
     def constraints(self) -> list[Constraint]:
         """The script's assertions about the knobs, and that a schedule does not end above its
         start."""
@@ -136,80 +120,75 @@ class Draft:
     def to_do(self) -> list[str]:
         """Return what a person must fix before the menu can be used, one clause each."""
         notes = [
-            f"{place.option.name} (line {place.option.line}): {place.why}; add it to the command"
+            f"{place.option.name}: {place.why}; add it to the command"
             for place in self.left
             if place.option.required
         ]
         if self.score is None:
-            notes.append("no line that prints a score was found: set score to how it is printed")
+            notes.append("no number with a label was printed: set score to the words before it")
+        elif self.direction is None:
+            notes.append(
+                f"whether less or more of {self.score.name!r} is better: set direction to minimise "
+                "or maximise"
+            )
         return notes
 
     @property
     def notes(self) -> list[str]:
         """Return what a person should know before the menu is used, one clause each."""
-        notes = []
+        notes = unread(self.script.tree)
+        if self.script.missing:
+            notes.append(f"not installed here: {', '.join(self.script.missing)}")
         if self.score and self.score.is_training:
-            notes.append(
-                "no line that prints a validation score was found; a training figure is used"
-            )
-        elif self.score and self.score.is_best:
-            notes.append(f"the score on line {self.score.line} is the best of several evaluations")
-        elif self.score and (line := best_line(self.script.tree, self.score)):
-            notes.append(
-                f"the score's pattern is from line {self.score.line} and also reads line {line}, "
-                "which prints a best value; the last match of both is used"
-            )
-        if self.score and not self.score.line:
-            notes.append("the score's line is from a module that the script imports")
+            notes.append("the score's label names no validation data: it may be a training figure")
+        if self.score and not self.score.times:
+            notes.append("the score was not printed yet: its label is from the script's text")
         notes += [
             f"{one.name} is {one.default}, but a trial has {self.steps} steps: lower it"
             for one in self.knobs
             if self.gives("{steps}") and isinstance(one.default, int)
             if one.default > self.steps and says(one.name, "warm ?up|warm ?down|cool ?down")
         ]
-        nodes = (node for module in self.beside for node in ast.walk(module))
-        notes += unread(self.script.tree, {n.name for n in nodes if isinstance(n, ast.ClassDef)})
         if not self.gives("{seed}"):
             notes.append(
-                "the script takes no seed: all runs of a config may be identical, and then "
-                "its noise is unknown"
+                "no seed was found: the baseline's runs will show whether two runs of a config "
+                "differ"
             )
         return notes
 
     @property
-    def lengths(self) -> list[str]:
-        """Return one clause for each length of a trial that differs from the script's own."""
-        return [
-            f"{one.option.name} is {one.option.default} in the script, and a trial has {self.steps}"
-            for one in self.given
-            if one.template == given_by(one.option) == "{steps}"
-            and one.option.default not in (None, self.steps)
-        ]
+    def length(self) -> str:
+        """Return one clause if a trial is not as long as the script; empty if it is."""
+        own = self.own_steps
+        if not self.gives("{steps}") or own == self.steps:
+            return ""
+        return f"the script's own is {own}" if own else "the script names none"
+
+    @property
+    def own_steps(self) -> int | None:
+        """The script's own number of steps, or that of a manual start."""
+        named = (one.option for one in self.given if one.template == "{steps}")
+        lengths = (one.default for one in named if given_by(one) == "{steps}")
+        return next((n for n in lengths if type(n) is int and n > 0), None)
 
     @property
     def steps(self) -> int:
-        """Length of a trial, if the script takes it in steps: at least until it prints a score
-        that it prints every so many steps only."""
-        period = period_of(self.script.tree, self.score.line if self.score else 0)
-        return self.given_by_hand("{steps}") or max(USUAL_STEPS, 1 + period)
-
-    def given_by_hand(self, template: str) -> int | None:
-        """Return the manual value of an option that the loop will set."""
-        for one in self.given:
-            if given_by(one.option) == template and one.option.name in self.script.by_hand:
-                return one.option.default if isinstance(one.option.default, int) else None
-        return None
+        """Length of a trial, if the script takes it in steps: its own, unless the dry start had to
+        be stopped."""
+        own = self.own_steps or USUAL_STEPS
+        return own if self.reached is None else max(1, min(own, self.reached or USUAL_STEPS))
 
 
-def draft_of(script: Script, menu: Path | None) -> Draft:
+def draft_of(script: Script, menu: Path | None, search: tuple[str, ...] = ()) -> Draft:
     """Return the draft of a script's menu.
 
     :param menu: where the menu will be: its directories are relative to it.
+    :param search: options that a person wants as knobs.
     """
-    start = start_of(script)
+    start = start_of(script.path, script.tree, edited=script.means == "edit")
     own, base = start.folder, (menu.resolve() if menu else Path.cwd() / "menu.toml").parent
     directory = os.path.relpath(own, base) if own.is_relative_to(base) else str(own)
-    return Draft(script, start, directory)
+    return Draft(script, start, directory, search)
 
 
 def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:
@@ -256,7 +235,7 @@ def constraints_asserted(script: Script, values: Mapping[str, Scalar]) -> list[C
             except ExpressionError:
                 continue
             if holds:
-                doc = f"asserted in {place.name}, line {node.lineno}"
+                doc = f"asserted in {place.name}"
                 found.setdefault(expr, Constraint(expr=expr, doc=doc))
     return list(found.values())
 
@@ -288,11 +267,15 @@ class _OverKnobs(ast.NodeTransformer):
 def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[str, ast.expr]:
     """Return the literals that the script imports by name from modules beside it."""
     found: dict[str, ast.expr] = {}
-    known = {path.stem: Names(tree) for path, tree in beside.items()}
+    known = {path.stem: first_values(tree) for path, tree in beside.items()}
     for node in ast.walk(script.tree):
         if isinstance(node, ast.ImportFrom) and node.module in known:
             for alias in node.names:
-                value = known[node.module].known(ast.Name(alias.name))
-                if value is not None and not isinstance(value, tuple):
-                    found[alias.asname or alias.name] = ast.Constant(value)
+                value = known[node.module].get(alias.name)
+                try:
+                    scalar = None if value is None else literal(value)
+                except NotLiteralError:
+                    continue
+                if scalar is not None and not isinstance(scalar, tuple):
+                    found[alias.asname or alias.name] = ast.Constant(scalar)
     return found

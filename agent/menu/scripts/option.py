@@ -1,4 +1,8 @@
-"""Define an option that a training script offers, and decide by its name what it is for."""
+"""Define a setting that a training script offers, and decide by its name what it is for.
+
+A name decides by all of its words: ``log_interval`` is about logging, ``log_std_init`` is not. What
+a name cannot decide alone, its value does: ``--rank 8`` is LoRA's, ``--rank 0`` a process's.
+"""
 
 import re
 from dataclasses import dataclass
@@ -10,18 +14,18 @@ from autoresearch.values import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a script."""
+    """One setting of a script, however the script takes it."""
 
     name: str
     """Identifier that names the knob in the menu."""
-    line: int
-    """Line of its definition, from 1."""
     default: Scalar | None = None
     argument: str = ""
     """Form in the command, such as ``--lr={lr}``, or ``{amp:--amp}`` for a switch; empty if it is
     passed otherwise."""
     variable: str = ""
     """Environment variable that passes it."""
+    kind: str = ""
+    """Type that the script declares: int, float, bool, str; empty if it declares none."""
     choices: tuple[Scalar, ...] = ()
     """Values that the script accepts, as far as known."""
     low: float | None = None
@@ -30,6 +34,8 @@ class Option:
     required: bool = False
     command: str = ""
     """Subcommand that it belongs to."""
+    by_hand: bool = False
+    """Whether its default was given on the command line."""
     left: str = ""
     """Why it cannot be set from outside without a person's help; empty if it can."""
 
@@ -38,105 +44,6 @@ def identifier(text: str) -> str:
     """Return ``--learning-rate`` as ``learning_rate``."""
     name = re.sub(r"\W", "_", text.lstrip("-"), flags=re.ASCII)
     return f"_{name}" if not name or name[0].isdigit() else name
-
-
-def passed(flag: str, name: str) -> str:
-    """Return how a flag takes a value in one word: ``--lr={lr}``, ``-l{lr}``."""
-    return f"{flag}={{{name}}}" if flag.startswith("--") else f"{flag}{{{name}}}"
-
-
-def switched(name: str, yes: str, no: str = "") -> str:
-    """Return how a boolean is passed: ``{bias:--bias|--no-bias}``, ``{amp:--amp}``."""
-    return f"{{{name}:{yes}|{no}}}" if no else f"{{{name}:{yes}}}"
-
-
-def typed(value: Scalar | None, kind: str) -> Scalar | None:
-    """Return a value converted to the script's declared type: 1 becomes 1.0 for a float, 1e3
-    becomes 1000 for an int."""
-    if isinstance(value, int) and not isinstance(value, bool) and kind == "float":
-        return float(value)
-    if isinstance(value, float) and kind == "int" and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and kind in {"int", "float"}:
-        try:
-            return int(value) if kind == "int" else float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def typed_choices(values: tuple[Scalar, ...], kind: str) -> tuple[Scalar, ...]:
-    """Return the script's choices in its declared type."""
-    return tuple(one for one in (typed(value, kind) for value in values) if one is not None)
-
-
-Role: TypeAlias = Literal["knob", "length", "evaluation", "machine", "irrelevant"]
-
-_SCHEDULE = r"warm ?up|warm ?down|cool ?down"
-_IRRELEVANT = (
-    r"log|logs|logging|print|wandb|track|project|entity|name|verbose|debug|profile|profiler|"
-    r"checkpoints?|ckpt|save|resume|load|init from|export|upload|push|hf|url|host|port|rank|dry|"
-    r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|n?gpus?|"
-    r"nproc|num proc(esses)?|evaluate|inference|dummy|workers|n ?jobs|pin mem(ory)?|distributed|"
-    r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch(er)?|timeout|display|plot|viz|visuali[sz]e|"
-    r"interactive|exp|experiment|(sample|generate) only|overfit( \w+)? batch|write tensors|"
-    r"(sample|sampling|generate|gc collect|\w+ metric) (every|interval|freq|frequency)"
-)
-_MACHINE = (
-    r"cpu|compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
-)
-_EVALUATION = (
-    r"eval|evaluation|val|valid|validate|validation|test|held ?out|vocab|vocabulary|"
-    r"seeds?|random states?|"
-    r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
-    r"resolution|(n|num)? ?class(es)?|label smoothing|data|datasets?|corpus|tokenizer|task|env|"
-    r"files?|path|dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|"
-    r"labels?|prior|(n|k)? ?folds?|nfold|image shape|(in|input|out|output) "
-    r"(dim|size|shape|features|channels)|d (in|out)"
-)
-_LENGTH = (
-    r"epochs?|time budget|iterations|timesteps|episodes|horizon|decay (iters|steps)|niter|nepochs?|"
-    r"(?:^|max|num|total|n|train|training) (iters?|steps|updates|samples|tokens|batches)$|"
-    r"^(iters?|steps|updates|budget|duration)$|^start"
-)
-_ROLES: tuple[tuple[Role, str], ...] = (
-    ("knob", _SCHEDULE),
-    ("evaluation", r"eval|evaluation|val|valid|validate|validation|test"),
-    ("irrelevant", _IRRELEVANT),
-    ("length", _LENGTH),
-    ("evaluation", _EVALUATION),
-    ("machine", _MACHINE),
-)
-_MEASURES = r"validat(e|es|ing|ion)|evaluat(e|es|ing|ion)"
-"""Words in the help of a switch that changes how or when a score is measured."""
-
-_GIVEN = (
-    (
-        r"((np|numpy|torch|cuda|tf|random|jax|prngkey|manual|global|init|set) )*seed"
-        r"( all| everything)?|random state",
-        True,
-        "{seed}",
-    ),
-    (r"(n |num |torch |n)?threads?", True, "{threads}"),
-    (r"device( type| name)?", False, "{device}"),
-    (
-        r"(max|num|total|n|train|training)? ?(train )?(iters?|steps|iterations|updates)|niters?",
-        True,
-        "{steps}",
-    ),
-    (r"(lr )?decay (iters|steps)|horizon", True, "{horizon}"),
-    (r"time budget|max seconds|(max )?wallclock seconds", True, "{seconds}"),
-    (
-        r"(out|output|save|log|logging|ckpt|checkpoint|results?|runs?|exp|experiment|model|work|tb)"
-        r" ?(dir|path|folder|directory)|outf|out",
-        False,
-        "{out}",
-    ),
-)
-"""Names, whether their values are numbers, and the placeholder to use."""
-_WHATEVER_THE_DEFAULT = {"{seed}", "{threads}", "{device}", "{out}"}
-"""Placeholders that also replace a default that the script computes, such as the time."""
-_SAVED_FILE = r"(save|save model|model)( path| file| to)?"
 
 
 def words_of(name: str) -> str:
@@ -151,11 +58,49 @@ def says(name: str, pattern: str) -> bool:
     return re.search(rf"\b(?:{pattern})\b", words_of(name)) is not None
 
 
-def role_of(option: Option) -> Role:
-    """Return the option's role according to its name, and of a switch also to its help."""
-    role: Role = next((role for role, pattern in _ROLES if says(option.name, pattern)), "knob")
-    is_switch = isinstance(option.default, bool)
-    return "evaluation" if role == "knob" and is_switch and says(option.doc, _MEASURES) else role
+def is_named(name: str, pattern: str) -> bool:
+    """Return whether a pattern matches all words of a name."""
+    return re.fullmatch(pattern, words_of(name)) is not None
+
+
+# --- what the loop sets --------------------------------------------------------------------------
+
+_STEPS = (
+    r"(max|num|total|train|training)? ?(train(ing)? )?(iters?|steps|iterations|updates)|niters?"
+    r"|n (iters?|iterations|updates)"  # n_steps are those of a rollout
+)
+GIVEN: tuple[tuple[str, bool, str, str], ...] = (
+    (
+        r"(\w+ )*(seeds?|rng|determinism)( \w+)?|(\w+ )*random state( \d+)?",
+        True,
+        "{seed}",
+        "the seed",
+    ),
+    (r"(n |num |torch |n)?threads?", True, "{threads}", "the campaign's threads"),
+    (r"device( type| name)?", False, "{device}", "the campaign's device"),
+    (_STEPS, True, "{steps}", "the length of a trial"),
+    (r"(lr )?decay (iters|steps)|horizon", True, "{horizon}", "the length of the schedule"),
+    (
+        r"time budget|max seconds|(max )?wallclock seconds|max time",
+        True,
+        "{seconds}",
+        "the length of a trial",
+    ),
+    (
+        r"((out|output|save|log|logging|ckpt|checkpoint|results?|runs?|exp|experiment|model|work|tb"
+        r"|metrics?) ?)+(dir|path|folder|directory|file|to)|outf?|output|default root dir",
+        False,
+        "{out}",
+        "the trial's own directory",
+    ),
+)
+"""Names, whether their values are numbers, the placeholder to use, and what it stands for."""
+_SAVED_FILE = r"save( model)?|model|metrics?|results?|logs?"
+"""Names of a file that a run writes, if their default has a suffix."""
+_WHATEVER_THE_DEFAULT = {"{seed}", "{threads}", "{device}", "{out}"}
+"""Placeholders that also replace a default that the script computes, such as the time."""
+_OTHER_SEEDS = r"(data|split|dataset|eval|val|test|sample|sampling|shuffle|fold|env) (seed|.*state)"
+"""Seeds that choose the data or how it is scored, and not how it is trained."""
 
 
 def given_by(option: Option) -> str:
@@ -165,12 +110,103 @@ def given_by(option: Option) -> str:
     is_unknown = option.left.startswith("its default") and bool(option.argument)
     if (option.left and not is_unknown) or isinstance(default, bool):
         return ""
-    for pattern, numbers, given in _GIVEN:
-        fits = default is None or numbers == isinstance(default, int | float)
-        if fits and re.fullmatch(pattern, words):
-            is_fraction = isinstance(default, float) and given != "{seconds}"
-            is_needed = is_unknown and given not in _WHATEVER_THE_DEFAULT
-            return "" if is_fraction or is_needed else given
     file = PurePosixPath(default).name if isinstance(default, str) else ""
-    is_saved = "." in file and not set(file) & set("{}") and re.fullmatch(_SAVED_FILE, words)
-    return f"{{out}}/{file}" if is_saved else ""
+    is_file = re.fullmatch(r"[^{}.]+(\.\w{1,12})+", file) is not None
+    if is_file and re.fullmatch(_SAVED_FILE, words):
+        return f"{{out}}/{file}"
+    for pattern, numbers, given, _ in GIVEN:
+        fits = default is None or numbers == isinstance(default, int | float)
+        if not fits or not re.fullmatch(pattern, words) or re.fullmatch(_OTHER_SEEDS, words):
+            continue
+        is_fraction = isinstance(default, float) and given != "{seconds}"
+        is_needed = is_unknown and given not in _WHATEVER_THE_DEFAULT
+        if is_fraction or is_needed:
+            return ""
+        return f"{{out}}/{file}" if given == "{out}" and is_file else given
+    return ""
+
+
+# --- what else a name says -----------------------------------------------------------------------
+
+Role: TypeAlias = Literal["knob", "length", "evaluation", "machine", "irrelevant"]
+
+SCHEDULE = r"warm ?up|warm ?down|cool ?down"
+_EVERY = r"every|intervals?|freq|frequency|period"
+_WRITES = (
+    r"log|logging|print|report|display|plot|save|saving|ckpt|checkpoints?|checkpointing|sample|"
+    r"sampling|generate|vis|viz|visuali[sz]e|dump|video|record|render|hist|write|summary|snapshot|"
+    r"show|draw|export|upload|push|gc collect|wandb|metric|metrics"
+)
+_IRRELEVANT = (
+    rf"({_WRITES})( \w+){{0,2}} ({_EVERY}|steps?|iters?|epochs?|dir|path|file|folder|level|name|to|"
+    r"best|last|limit|strategy|format|only|model|images?|samples?|grads?|tensors|all|code|log)",
+    rf"({_WRITES})s?( model)?|always save checkpoint|(\w+ )?metric (every|freq|interval)",
+    r"(use |with |no |enable |report )?(wandb|tensorboard|tb|mlflow|comet|neptune|track)( \w+)*",
+    r"verbos(e|ity)|debug|quiet|silent|logger|progress( bar)?|p?bar|tqdm|disable tqdm",
+    r"(resume|restore|init from|pretrained|hub|hf|push|profiler?|profiling|dist|master|job)"
+    r"( \w+)*|load( (from|model|path|ckpt|checkpoint|weights|dir|file))*",
+    r"url|host|port|ip|local rank|node rank|world size|n?nodes|num nodes|n?gpus?|num gpus|gpu ids?",
+    r"(num |n |data )?(workers|procs?|processes|jobs)|dataloader num workers|nproc( \w+)*",
+    r"pin mem(ory)?|prefetch( \w+)*|persistent workers|distributed|ddp|fsdp|multi ?gpu|backend",
+    r"download|dry run|version|config|cfg|(config|cfg) (file|path|name)|notes?|tags?|comment|user|"
+    r"entity|project( name)?|group|(exp|experiment|run)( name| id)?|name|timeout|deterministic",
+    r"interactive|evaluate|inference|(\w+ )?only|predict|overfit( \w+)* batch(es)?|dummy( \w+)*",
+    r"cudnn( \w+)*|capture video|(\w+ )*flops",
+)
+_LENGTH = (
+    r"(max|num|n|nb|total|train|training)? ?(train(ing)? )?"
+    r"(n?epochs?|iters?|iterations|(?<!n )steps|updates|timesteps|episodes|samples|tokens|"
+    r"batches|frames)",
+    r"niters?|start (epoch|iter|step)|time budget|horizon|budget|duration|max time|num rounds",
+    r"(lr )?decay (iters|steps)",
+)
+_EVALUATION = (
+    r"(eval|evaluation|val|valid|validate|validation|test|dev|heldout|held out)( \w+)*",
+    r"(max )?(block size|seq(uence)?( ?len(gth)?)?|context( len(gth)?| size)?|ctx( len)?|bptt)",
+    r"max( seq(uence)?| source| target| \w+)? ?len(gth)?|n (ctx|positions)",
+    r"(n |num |padded )?vocab(ulary)?( size)?|(n|num)? ?(class(es)?|labels|folds?)|k ?folds?|nfold",
+    r"(img|image|crop|input|in|out|output) (size|dim|shape|features|channels|height|width)",
+    r"(img|image|crop) ?size|resolution|d (in|out)|upscale factor|image shape( \d+)?|channels img",
+    r"(test|train|val) (size|split|fraction)|split( ratio| size)?|target( col(umn)?| size)?",
+    r"prior( \w+)?",
+    r"label(s| col(umn)?)?|reward( \w+)?|(\w+ )*(seeds?|random states?)",
+    r"data|dataset|datasets|corpus|tokenizer|task|env( id)?|environment|gym id|shards?|subset",
+    r"(data|dataset|train|corpus|env) (name|id|dir|path|root|file|set|config|type|split)",
+)
+_MACHINE = (
+    r"(no |use |disable )?(cpu|cuda|gpu|mps|xpu|accel(erator)?|jit|amp|fp16|bf16|fp8|tf32|half|"
+    r"dtype|precision|mixed precision|offload|flash( \w+)?|(torch )?compile|channels last)( mode)?",
+)
+_A_PATH = r"(\w+ )*(files?|path|dir|folder|directory|root|filename)"
+_ONE_PROCESS = None, -1, 0, 1
+"""Ranks of a process; another rank is that of a matrix."""
+_MEASURES = r"validat(e|es|ing|ion)|evaluat(e|es|ing|ion)"
+"""Words in the help of a switch that changes how or when a score is measured."""
+WHY: dict[str, str] = {
+    "length": "how long it trains: a longer run is not a better recipe",
+    "evaluation": "changes what the score is measured with or on",
+    "machine": "set by the machine",
+    "irrelevant": "for logging, saving or launching, by its name",
+}
+
+
+def role_of(option: Option) -> Role:
+    """Return the option's role according to its name, its value, and a switch's help."""
+    words, default = words_of(option.name), option.default
+    if says(option.name, SCHEDULE):
+        return "knob"
+    if words == "rank":
+        return "irrelevant" if default in _ONE_PROCESS else "knob"
+    roles: tuple[tuple[Role, tuple[str, ...]], ...] = (
+        ("irrelevant", _IRRELEVANT),
+        ("length", _LENGTH),
+        ("evaluation", _EVALUATION),
+        ("machine", _MACHINE),
+    )
+    for role, patterns in roles:
+        if any(re.fullmatch(pattern, words) for pattern in patterns):
+            return role
+    if isinstance(default, str) and re.fullmatch(_A_PATH, words):
+        return "evaluation"
+    is_switch = isinstance(default, bool)
+    return "evaluation" if is_switch and says(option.doc, _MEASURES) else "knob"

@@ -1,27 +1,26 @@
-"""Find the options of a training script, by any mechanism, without running it."""
+"""Read a training script's text: its constants, its environment, and what it says of its options.
+
+The text is the second source of a draft, beside what the script's own parser reports
+(:mod:`agent.menu.scripts.reported`) and what it prints.
+"""
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from agent.menu.scripts.option import Option, given_by, passed
-from agent.menu.scripts.parser_options import (
-    absl_options,
-    argparse_options,
-    click_options,
-    environment_options,
-)
-from agent.menu.scripts.signatures import signature_options
-from agent.menu.scripts.tree import Names, calls, comments, last_name
-from agent.menu.scripts.unread import unread
+from agent.menu.scripts.option import Option, given_by
+from agent.menu.scripts.reported import Reported
+from agent.menu.scripts.sorting import sorted_options
+from agent.menu.scripts.tree import calls, comments, dotted, last_name, text_in
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.files import read_given
 from autoresearch.words import did_you_mean
-from trainer.script.constants import constants, constants_in, first_values
-from trainer.script.editing import script_tree, settings
+from trainer.script.constants import constants, first_values
+from trainer.script.editing import script_tree, settings, unset
+from trainer.script.literals import NotLiteralError, literal
 from trainer.script.regions import regions
 
 Means: TypeAlias = Literal["args", "env", "edit"]
@@ -47,46 +46,103 @@ class Script:
     source: str
     means: Means
     options: tuple[Option, ...]
-    """Options in the order of the text, each name once."""
+    """Each name once."""
     words: tuple[str, ...] = ()
     """Words of the command besides its options."""
-    by_hand: frozenset[str] = frozenset()
-    """Options whose default comes from a manual start rather than the script."""
+    missing: tuple[str, ...] = ()
+    """Modules that the script imports and that are not installed."""
 
 
-def read_script(path: Path, means: str | None = None, words: Sequence[str] = ()) -> Script:
-    """Parse a script and find the options that one of the means can set.
+def text_of(path: Path) -> tuple[str, ast.Module]:
+    """Return the text of a script and its syntax tree.
 
-    :param means: None takes the first of arguments, environment and editing that has options.
-    :param words: arguments of a manual start, which may name one of several commands.
+    :raises MenuError: if it cannot be read.
+    """
+    if path.suffix == ".ipynb":
+        raise MenuError(
+            f"{path} is a notebook; make a script of it with `jupyter nbconvert --to script "
+            f"{path}`, and draft from that"
+        )
+    try:
+        source = read_given(path, MAX_BYTES).decode("utf-8-sig")
+        tree = script_tree(source)
+        regions(source)
+    except UnicodeDecodeError as error:
+        raise MenuError(
+            f"{path} is not UTF-8 (byte {error.start}); give a Python script saved as UTF-8"
+        ) from error
+    except OSError as error:
+        raise MenuError(
+            f"{path} cannot be read: {error.strerror or error}; give the path of a Python script"
+        ) from error
+    except SpecError as error:
+        raise MenuError(f"{path}: {error}") from error
+    return source, tree
+
+
+def script_of(path: Path, reported: Reported, means: str | None = None) -> Script:
+    """Return a script with the options that one of the means can set.
+
+    :param means: None takes the first of arguments, environment and editing that has a knob, else
+        the first that has options.
     :raises MenuError: if the script cannot be read, or has no option for the means.
     """
     if means is not None and means not in _MEANS:
         raise MenuError(f"values cannot be set by {means!r:.40}{did_you_mean(means, _MEANS)}")
-    source = source_of(path)
-    try:
-        tree = script_tree(source)
-        regions(source)
-    except SpecError as error:
-        raise MenuError(f"{path}: {error}") from error
-    left: list[Option] = []
+    source, tree = text_of(path)
+    scripts = []
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
-        offered = list(_options(one, source, tree, modules_beside(path, tree).values()))
-        named: dict[str, Option] = {}
-        for option in _of_one_command(offered, words):
-            if option.name not in named or named[option.name].left:
-                named[option.name] = option
-        options = sorted(named.values(), key=lambda option: option.line)
+        options = _options(one, source, tree, reported)
         if any(not option.left for option in options):
-            return Script(path, tree, source, one, _seen_beside(options, tree))
-        left += options
-    found = [f"{one.name}: {one.left}" for one in left[:1]] + unread(tree)[:1]
-    reasons = " and ".join(found) or "no option or constant was found"
+            words = reported.words if one == "args" else ()
+            seen = _seen_beside(options, tree)
+            scripts.append(Script(path, tree, source, one, seen, words, reported.missing))
+    if scripts:
+        have_knobs = (
+            one
+            for one in scripts
+            if any(place.knob for place in sorted_options(one.options, one.tree))
+        )
+        return next(have_knobs, scripts[0])
+    reasons = [f"{one} is not installed in its Python" for one in reported.missing]
+    why = ", ".join([*reasons, *unread(tree)]) or "no option or constant was found"
     raise MenuError(
-        f"{path} has no options to set{f' by {means}' if means else ''} "
-        f"({reasons}); name each value to search at the top of the script, such as LR = 1e-3, and "
-        "draft again, or write the menu by hand"
+        f"{path} has no options to set{f' by {means}' if means else ''} ({why}); name each value "
+        "to search at the top of the script, such as LR = 1e-3, and draft again, or write the "
+        "menu by hand: `autoresearch menu new` shows how"
     )
+
+
+_FOREIGN = ("hydra", "omegaconf", "jsonargparse", "ml_collections", "yaml", "lightning.pytorch.cli")
+
+
+def unread(tree: ast.Module) -> list[str]:
+    """Return a clause for each library that reads settings from files, which a draft cannot see."""
+    found = [one.split(".")[0] for one in imported_names(tree) if one.split(".")[0] in _FOREIGN]
+    return [
+        f"its settings by {one} are not read: add those you want to the command, as docs/menus.md "
+        "shows, and a knob for each"
+        for one in dict.fromkeys(found)
+    ]
+
+
+def parses(tree: ast.Module, path: Path) -> bool:
+    """Return whether a script, or a module beside it, imports what parses a command line."""
+    trees = [tree, *modules_beside(path, tree).values()]
+    names = {name.split(".")[0] for one in trees for name in imported_names(one)}
+    return bool(names & _PARSERS) or _runs_over_globals(tree)
+
+
+_PARSERS = {
+    *("argparse", "click", "typer", "absl", "fire", "tyro", "transformers", "trl", "tap"),
+    *("jsonargparse", "simple_parsing", "draccus", "pyrallis", "lightning", "configargparse"),
+}
+
+
+def _runs_over_globals(tree: ast.Module) -> bool:
+    """Return whether the script runs a file that overwrites its globals, as nanoGPT does."""
+    runs = (one for one in calls(tree) if dotted(one.func) == "exec" and one.args)
+    return any(last_name(each.func) == "open" for one in runs for each in calls(one.args[0]))
 
 
 MAX_MODULES = 20
@@ -112,86 +168,60 @@ def modules_beside(path: Path, tree: ast.Module) -> dict[Path, ast.Module]:
         if module is None or not module.is_file():
             continue
         try:
-            found[module] = script_tree(source_of(module))
-        except (MenuError, SpecError):
+            found[module] = text_of(module)[1]
+        except MenuError:
             continue
     return found
 
 
-def source_of(path: Path) -> str:
-    """Return the text of a script.
-
-    :raises MenuError: if it cannot be read.
-    """
-    try:
-        return read_given(path, MAX_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MenuError(
-            f"{path} is not UTF-8 (byte {error.start}); give a Python script saved as UTF-8"
-        ) from error
-    except OSError as error:
-        raise MenuError(
-            f"{path} cannot be read: {error.strerror or error}; give the path of a Python script"
-        ) from error
-
-
-_TRAINS = re.compile(r"(pre|fine-?)?_?(train|tune|fit)|run|main")
-
-
-def _of_one_command(options: list[Option], words: Sequence[str]) -> Iterator[Option]:
-    """Yield the options, marking those of subcommands other than the one among the words, or else
-    the training one."""
-    commands = [option.command for option in options if option.command]
-    usual = commands[0] if commands and all(one.command for one in options) else ""
-    given = [one for one in words if one in commands]
-    trains = next(iter([*given, *filter(_TRAINS.match, commands)]), usual)
-    for option in options:
-        is_other = option.command not in {"", trains}
-        why = f"it belongs to the command {option.command}"
-        yield replace(option, left=why, required=False) if is_other else option
-
-
-def _options(
-    means: Means, source: str, tree: ast.Module, beside: Iterable[ast.Module]
-) -> Iterator[Option]:
-    """Yield the options that one of the means could set, those that need a person included."""
-    names = Names(tree)
+def _options(means: Means, source: str, tree: ast.Module, reported: Reported) -> tuple[Option, ...]:
+    """Return the options that one of the means could set, those that need a person included."""
+    said = comments(source)
+    if means == "args":
+        docs = {name: said.get(node.lineno, "") for name, node in first_values(tree).items()}
+        return tuple(
+            replace(one, doc=one.doc or docs.get(one.name, "")) for one in reported.options
+        )
     if means == "env":
-        yield from environment_options(tree, names)
-    elif means == "args":
-        yield from argparse_options(tree, names)
-        yield from click_options(tree, names)
-        yield from absl_options(tree, names)
-        yield from signature_options(tree, names, beside)
-        yield from _configurator_options(source, tree)
-    else:
-        said, own = comments(source), constants(tree)
-        for one in settings(source).values():
-            option = Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
-            is_beside = one.name not in own and len(own) >= ENOUGH and not given_by(option)
-            yield replace(option, left=_BESIDE) if is_beside else option
+        return tuple({one.name: one for one in _of_environment(tree)}.values())
+    own = constants(tree)
+    found = []
+    for one in settings(source).values():
+        option = Option(one.name, one.value, doc=said.get(one.line, ""))
+        if one.owner and _GRID.search(one.owner):
+            found.append(replace(option, left="it is a value of the script's own search"))
+            continue
+        is_beside = one.name not in own and len(own) >= ENOUGH and not given_by(option)
+        found.append(replace(option, left=_BESIDE) if is_beside else option)
+    return (*found, *(Option(name, left=why) for name, why in unset(source).items()))
 
 
-def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
-    """Yield the globals above the line on which the script runs a file that overwrites them from
-    the command line, as nanoGPT's ``exec(open('configurator.py').read())`` does."""
-    end, said = configurator_line(tree) or 0, comments(source)
-    for name, value in first_values(tree).items():
-        if value.lineno < end and isinstance(value, ast.IfExp | ast.BinOp | ast.JoinedStr):
-            yield Option(name, value.lineno, left="its default is computed")
-        for one in constants_in(name, value):
-            if one.line < end and one.name == name and not name.startswith("_"):
-                doc = said.get(one.line, "")
-                yield Option(name, one.line, one.value, passed(f"--{name}", name), doc=doc)
+_GRID = re.compile(r"(?i)grid|distribution|search_space")
+_READERS = {"environ.get", "os.environ.get", "getenv", "os.getenv"}
 
 
-def configurator_line(tree: ast.Module) -> int | None:
-    """Return the line on which the script runs the file that overwrites its globals, or None."""
+def _of_environment(tree: ast.Module) -> Iterator[Option]:
+    """Yield every variable that the script reads with a default: ``int(os.environ.get("N",
+    "5"))``."""
+    casts = {
+        id(call.args[0]): dotted(call.func)
+        for call in calls(tree)
+        if len(call.args) == 1 and dotted(call.func) in {"int", "float", "str"}
+    }
     for call in calls(tree):
-        runs = isinstance(call.func, ast.Name) and call.func.id == "exec" and call.args
-        if runs and any(last_name(one.func) == "open" for one in calls(call.args[0])):
-            return call.lineno
-    return None
+        name = text_in(call.args[0]) if len(call.args) == 2 else ""
+        if dotted(call.func) not in _READERS or not name.isidentifier() or not name.isascii():
+            continue
+        kind = casts.get(id(call), "")
+        try:
+            value = literal(call.args[1])
+            if kind in {"int", "float"} and isinstance(value, str | int | float):
+                value = int(value) if kind == "int" else float(value)
+        except (NotLiteralError, ValueError):
+            yield Option(name, left="its default cannot be read: it is computed")
+            continue
+        scalar = value if isinstance(value, bool | int | float | str) else None
+        yield Option(name, scalar, variable=name, kind=kind)
 
 
 # --- evidence about an option in the rest of the script --------------------------------------

@@ -3,18 +3,25 @@ alone."""
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.menu.knobs import Knob
-from agent.menu.scripts.domains import domain_of
-from agent.menu.scripts.option import Option, given_by, role_of, says, words_of
-from agent.menu.scripts.reading import Script
+from agent.menu.scripts.domains import domain_of, meant
+from agent.menu.scripts.option import (
+    GIVEN,
+    WHY,
+    Option,
+    given_by,
+    is_named,
+    role_of,
+    says,
+    words_of,
+)
 from agent.menu.scripts.tree import calls, last_name, remainders
-from agent.menu.trainer_table import BUILT_IN
+from agent.menu.trainer_table import BUILT_IN, is_secret
 from autoresearch.words import first_fault
-from trainer.machine.environment import may_be_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,57 +37,51 @@ class Place:
     knob: Knob | None = None
 
 
-_HELD = {
-    "length": "how long it trains: a longer run is not a better recipe",
-    "evaluation": "changes what the score is measured with or on",
-    "machine": "set by the machine",
-}
-_GIVEN_FOR = {
-    "steps": "how long a trial is",
-    "horizon": "over how many steps a schedule falls",
-    "seconds": "how long a trial is",
-    "seed": "differs for each run of a config",
-    "out": "the trial's own directory",
-    "threads": "the campaign's threads",
-    "device": "the campaign's device",
-}
-_EVERY = r"(eval|evaluation|val|validation|test)( loss)? (every|interval|freq|frequency|steps)"
+_WHAT = {given: what for _, _, given, what in GIVEN}
+_EVERY = (
+    r"(eval|evaluation|val|valid|validation|test)( loss)? (every|interval|freq|frequency|steps)"
+)
 _LONGEST = r"(max|total|train|training) "
 
 
-def sorted_options(script: Script) -> list[Place]:
-    """Return every option of the script by its use, in the order of the text."""
-    taken = {option.name for option in script.options}
-    steps = "" if _skips_last(script) else _steps_option(script.options)
+def sorted_options(
+    options: Sequence[Option], tree: ast.Module, search: Collection[str] = ()
+) -> list[Place]:
+    """Return every option of the script by its use, in order.
+
+    :param search: names of options that a person wants as knobs, whatever their names say.
+    """
+    taken = {option.name for option in options}
+    steps = "" if _skips_last(options, tree) else _steps_option(options)
     places: list[Place] = []
-    for option in script.options:
-        template, scores = given_by(option), re.fullmatch(_EVERY, words_of(option.name))
+    for option in options:
+        template, scores = given_by(option), is_named(option.name, _EVERY)
         if template == "{steps}" and option.name != steps:
             template = ""
         elif not template and steps and scores and isinstance(option.default, int):
             template = "{steps}"
-        if template:
-            why = "so that it scores where a trial ends"
-            why = why if scores else _GIVEN_FOR[re.findall(r"{(\w+)}", template)[0]]
-            places.append(Place(option, "given", f"{template}, {why}", template))
+        if template and option.name not in search:
+            what = "{" + re.findall(r"{(\w+)}", template)[0] + "}"
+            why = "the length of a trial, so that it scores at its end" if scores else _WHAT[what]
+            places.append(Place(option, "given", why, template))
             continue
         named = _named(option, taken)
-        place = _place(named)
+        place = _place(named, is_wanted=option.name in search)
         could_be_held = place.use == "left" and not _why_left(named)
         # Without an option that a person set by hand, the script may not start.
-        if option.name in script.by_hand and could_be_held and named.default is not None:
+        if option.by_hand and could_be_held and named.default is not None:
             place = Place(named, "constant", "set by hand")
         places.append(place)
     return places
 
 
-def _skips_last(script: Script) -> bool:
+def _skips_last(options: Sequence[Option], tree: ast.Module) -> bool:
     """Return whether the script evaluates at steps 0, N, 2N … and not after its last step.
 
     If N were the length of a trial, its only score would be the untrained model's.
     """
-    every = {one.name for one in script.options if re.fullmatch(_EVERY, words_of(one.name))}
-    for loop in ast.walk(script.tree):
+    every = {one.name for one in options if is_named(one.name, _EVERY)}
+    for loop in ast.walk(tree):
         match loop:
             case ast.For(target=ast.Name(id=counter), iter=counted):
                 ranges = [one for one in calls(counted) if last_name(one.func) == "range"]
@@ -105,21 +106,21 @@ def _named(option: Option, taken: Iterable[str]) -> Option:
     name = f"{option.name}_"
     while name in taken:
         name += "_"
-    return replace(
-        option, name=name, argument=option.argument.replace(f"{{{option.name}}}", f"{{{name}}}")
-    )
+    argument = option.argument.replace(f"{{{option.name}", f"{{{name}")
+    return replace(option, name=name, argument=argument)
 
 
-def _place(option: Option) -> Place:
-    role, value = role_of(option), option.default
+def _place(option: Option, *, is_wanted: bool) -> Place:
+    value = meant(option)
+    role = "knob" if is_wanted else role_of(option)
     why = _why_left(option) or first_fault(
-        (role == "irrelevant", "for logging, saving or launching, by its name"),
+        (role == "irrelevant", WHY["irrelevant"]),
         (value is None, "it has no default"),
     )
     if why or value is None:
         return Place(option, "left", why or "")
     if role != "knob":
-        return Place(option, "constant", _HELD[role])
+        return Place(option, "constant", WHY[role])
     domain = domain_of(option)
     if isinstance(domain, str) or domain.problem() or not domain.contains(value):
         why = domain if isinstance(domain, str) else "no domain can be suggested"
@@ -129,11 +130,11 @@ def _place(option: Option) -> Place:
 
 
 def _why_left(option: Option) -> str | None:
-    is_secret = option.variable and may_be_secret(option.variable, str(option.default))
+    secret = option.variable and is_secret(option.variable, str(option.default))
     is_name = option.name.isidentifier() and option.name.isascii()
     return first_fault(
         (option.left, option.left),
-        (is_secret, "its name looks like a key, and trials get no keys"),
+        (secret, "its name looks like a key, and trials get no keys"),
         (not is_name, "its name cannot be used in a command"),
         (option.required, "the script asks for it and has no default"),
         (option.name in BUILT_IN, f"{{{option.name}}} has another meaning"),

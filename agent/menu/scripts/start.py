@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from pathlib import Path
 
-from agent.menu.scripts.reading import Script, imported_names, modules_beside
+from agent.menu.scripts.reading import imported_names, modules_beside
 from agent.menu.scripts.tree import last_name
 from trainer.command.open_paths import holds_home
 
@@ -98,24 +98,24 @@ class Start:
     """Folder in which the script looks for modules besides its own, relative to the folder."""
 
 
-def start_of(script: Script) -> Start:
+def start_of(path: Path, tree: ast.Module, *, edited: bool = False) -> Start:
     """Return where to start a script: the nearest folder, from its own upwards, with most of the
     paths that it names and of the modules that it imports.
 
     A module above is reached by ``python -m``, and by a search path if the script is edited, since
     a module has no edited copy.
     """
-    path = script.path.resolve()
-    own, can_be_module = path.parent, script.means != "edit"
-    dots = [len(one) - len(one.lstrip(".")) for one in imported_names(script.tree)]
+    path = path.resolve()
+    own, can_be_module = path.parent, not edited
+    dots = [len(one) - len(one.lstrip(".")) for one in imported_names(tree)]
     if levels := max(dots, default=0):
         root = path.parents[levels]
         while (root / "__init__.py").is_file() and root != root.parent:
             root = root.parent
         is_module = can_be_module and _module(path, root)
         return Start(root, path.name, _module(path, root)) if is_module else Start(own, path.name)
-    tops = {one for one in _packages(script.tree, own) if not _is_module(own, one)}
-    trees = [script.tree, *modules_beside(path, script.tree).values()]
+    tops = {one for one in _packages(tree, own) if not _is_module(own, one)}
+    trees = [tree, *modules_beside(path, tree).values()]
     words = {one for tree in trees for one in _texts(tree) if _PATH.fullmatch(one)}
     named = {one for tree in trees for one in _paths_named(tree)}
     texts = {one for one in words if "/" in one or Path(one).suffix or one in named}
@@ -128,6 +128,10 @@ def start_of(script: Script) -> Start:
 
     above = takewhile(lambda place: not holds_home(place), path.parents[1:MOST_ABOVE])
     folder = max([own, *above], key=found)
+    for place in (path.parents[levels - 1] for levels in climbed if 1 < levels <= MOST_ABOVE):
+        # It goes up and down again by the name of a folder that the script lies in.
+        is_named = any(path.is_relative_to(place / one) for one in words if one.strip("./"))
+        folder = place if is_named and folder.is_relative_to(place) else folder
     is_imported = any(_is_module(folder, one) for one in tops)
     if is_imported and can_be_module and (module := _module(path, folder)):
         return Start(folder, path.name, module)

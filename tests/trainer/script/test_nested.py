@@ -52,6 +52,7 @@ def test_each_is_found_once_and_the_names_of_constants_stay() -> None:
         "betas_0": 0.9,
         "betas_1": 0.99,
         "SGD_lr": -1e-2,
+        "manual_seed": 2,
     }
 
 

@@ -10,7 +10,7 @@ from autoresearch.values import Scalar
 
 
 def option(name: str, default: Scalar | None, **more: object) -> Option:
-    return Option(name, 1, default, f"--{name}={{{name}}}", **more)  # type: ignore[arg-type]
+    return Option(name, default, f"--{name}={{{name}}}", **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,39 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
     assert isinstance(domain_of(option("opt", "lion", choices=("adam", "sgd"))), str)
 
 
+@pytest.mark.parametrize(
+    ("name", "default", "domain"),
+    [
+        ("eta", 1, RealRange(low=0.1, high=10.0, scale="log")),
+        ("LR", 1, RealRange(low=0.1, high=10.0, scale="log")),
+        ("subsample", 1, RealRange(low=0.25, high=1.0)),
+        ("feature_fraction", 0.9, RealRange(low=0.225, high=1.0)),
+        ("REG_LAMBDA", 1.0, RealRange(low=0.1, high=10.0, scale="log")),
+        ("lambda", 1, RealRange(low=0.1, high=10.0, scale="log")),
+        ("gae_lambda", 0.95, RealRange(low=0.5, high=0.995)),
+        ("alpha", 1.0, RealRange(low=0.1, high=10.0, scale="log")),
+        ("drop_path", 0.1, RealRange(low=0.0, high=0.5)),
+        ("TEMPERATURE", 1, RealRange(low=0.1, high=10.0, scale="log")),
+        ("CLIP", 1, RealRange(low=0.1, high=10.0, scale="log")),
+        ("sample_rate", 16000, Ladder(type="int", choices=(4000, 8000, 16000, 32000, 64000))),
+        ("max_depth", 1, WholeRange(low=1, high=4)),
+        ("num_leaves", 2, WholeRange(low=2, high=4)),
+    ],
+)
+def test_what_a_name_means_counts_more_than_how_its_default_is_written(
+    name: str, default: Scalar, domain: object
+) -> None:
+    assert domain_of(option(name, default)) == domain
+
+
+def test_a_whole_number_that_the_script_declares_stays_one() -> None:
+    assert domain_of(option("eta", 1, kind="int")) == WholeRange(low=1, high=4)
+
+
 ROLES = {
-    "knob": "learning_rate warmup_steps max_grad_norm gradient_accumulation_steps hidden_size "
+    "knob": "lora_rank log_std_init log_lr load_balance_loss backend_steps drop_path class_weight "
+    "target_update_interval data_aug label_smoothing n_steps "
+    "learning_rate warmup_steps max_grad_norm gradient_accumulation_steps hidden_size "
     "target_network_frequency num_mini_batches min_samples_split",
     "length": "epochs total_timesteps lr_decay_iters NUM_BATCHES duration",
     "evaluation": "VALIDATE_EVERY target_size block_size vocab_size test_batch_size eval_iters "
@@ -108,6 +139,11 @@ ROLES = {
 )
 def test_a_role_by_name(name: str, role: str) -> None:
     assert role_of(option(name, 1)) == role
+
+
+def test_a_rank_is_a_process_s_or_a_matrix_s() -> None:
+    assert role_of(option("rank", 0)) == "irrelevant"
+    assert role_of(option("rank", 8)) == "knob"
 
 
 def test_a_switch_whose_help_mentions_validation_is_no_knob() -> None:
@@ -126,6 +162,9 @@ def test_a_switch_whose_help_mentions_validation_is_no_knob() -> None:
         ("output-dir", None, "{out}"),
         ("save", "model.pt", "{out}/model.pt"),
         ("save", "some/model.pt", "{out}/model.pt"),
+        ("out", "metrics.json", "{out}/metrics.json"),
+        ("data_seed", 4, ""),
+        ("n_steps", 128, ""),
         ("device", "cuda", "{device}"),
         ("max_iters", 600000, "{steps}"),
         ("lr_decay_iters", 600000, "{horizon}"),

@@ -9,12 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.night.menu import app
-from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.files import ProxyMenu, load_menu, parse_menu
 from agent.menu.scripts.draft import constraints_asserted
-from agent.menu.scripts.reading import read_script
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.reading import script_of
+from agent.menu.scripts.reported import Reported
+from agent.menu.scripts.sorting import sorted_options
+from agent.menu.scripts.update import draft_beside
 from agent.menu.trainer_table import TrainerTable
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, MenuError
+from trainer.script.editing import edited
 
 ARGUMENTS = """
 import argparse
@@ -67,6 +72,12 @@ _LR = 'p.add_argument("--lr", type=float, default=1e-3)\n'
 _TAIL = 'a = p.parse_args()\nprint(f"val_loss: {a.lr}")\n'
 
 
+@pytest.fixture(autouse=True)
+def _own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the Python that has the parsers' libraries run the scripts."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     written(tmp_path, MODEL, "model.py")
@@ -99,6 +110,7 @@ class Draft(NamedTuple):
 def drafted(script: Path, *arguments: object) -> Draft:
     path = script.parent / "menu.toml"
     path.unlink(missing_ok=True)
+    draft_beside(path).unlink(missing_ok=True)
     report = json.loads(run(script, "-o", path, "--json", *arguments))
     menu = load_menu(str(path))
     assert menu.trainer is not None
@@ -147,7 +159,7 @@ def test_options_become_knobs_constants_and_what_is_given(
     assert (trainer.unit, trainer.directory) == ("val loss", ".")
     assert trainer.curve is not None
     assert report["to_do"] == [
-        "data (line 19): the script asks for it and has no default; add it to the command"
+        "data: the script asks for it and has no default; add it to the command"
     ]
 
 
@@ -164,8 +176,9 @@ def test_the_script_s_assertions_are_constraints(script: Path) -> None:
 def test_an_assertion_on_an_unknown_name_takes_no_time(script: Path) -> None:
     """Names within names before the unknown one would be 5**8 expressions."""
     script.write_text(f"{ARGUMENTS}x = measured(x, x, x, x, x)\nassert x > 0\n")
+    read = script_of(script, Reported((Option("width", 64, "--width={width}"),)))
     begun = time.process_time()
-    assert len(constraints_asserted(read_script(script), {"width": 64, "n_head": 4})) == 1
+    assert len(constraints_asserted(read, {"width": 64, "n_head": 4})) == 1
     assert time.process_time() - begun < 2
 
 
@@ -191,7 +204,10 @@ def test_what_it_is_started_with_by_hand_is_the_default(script: Path) -> None:
 def test_what_the_script_cannot_start_without_is_in_the_command(tmp_path: Path) -> None:
     menu, trainer, _ = draft_of(
         tmp_path,
-        _HEAD + _LR + 'p.add_argument("--train", default=os.environ.get("TRAIN"))\n'
+        "import os, time\n"
+        + _HEAD
+        + _LR
+        + 'p.add_argument("--train", default=os.environ.get("TRAIN"))\n'
         'p.add_argument("--jobs", type=int, default=os.cpu_count())\n'
         'p.add_argument("--out", default=os.environ.get("OUT"))\n'
         'p.add_argument("--seed", type=int, default=int(time.time()))\n'
@@ -203,13 +219,26 @@ def test_what_the_script_cannot_start_without_is_in_the_command(tmp_path: Path) 
         "5",
         "--eta=1e-1",
     )
-    assert menu.constants == {"train": "a"}
+    assert menu.constants == {"train": "a", "jobs": 1}
     assert {"--out={out}", "--seed={seed}"} <= set(trainer.command)
     assert {"max_depth": 5, "eta": 0.1}.items() <= menu.defaults.items()
 
 
+CONFIGURATOR = """
+import sys
+from ast import literal_eval
+for arg in sys.argv[1:]:
+    if '=' not in arg:
+        exec(open(arg).read())
+    else:
+        key, val = arg.split('=')
+        globals()[key[2:]] = literal_eval(val)
+"""
+
+
 def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     written(tmp_path, "n_layer = 6\ndataset = 'chars'\nunknown = 1\nseed = 1337\n", "small.py")
+    written(tmp_path, CONFIGURATOR, "configurator.py")
     menu, trainer, report = draft_of(
         tmp_path,
         "max_iters = 600000\neval_interval = 2000\nn_layer = 12\nbias = False\ndataset = 'web'\n"
@@ -222,12 +251,10 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     assert (menu.defaults["n_layer"], menu.constants) == (6, {"dataset": "chars"})
     words = ("small.py", "--max_iters={steps}", "--eval_interval={steps}")
     assert trainer.command[2:5] == words
-    assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
+    assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 600000)
     assert trainer.tells_seed
     assert any("warmup_iters is 2000, but a trial has 100 steps" in one for one in report["notes"])
-    assert report["lengths"] == []  # 100 was given by hand
-    assert "#   max_iters = 100" in report["toml"]
-    assert "{steps}, so that it scores where a trial ends" in report["toml"]
+    assert report["length"] == ""  # 100 was given by hand
 
 
 def test_constants_are_edited(tmp_path: Path) -> None:
@@ -236,9 +263,7 @@ def test_constants_are_edited(tmp_path: Path) -> None:
     assert list(menu.knobs) == ["LR", "BETAS_0", "BETAS_1", "PATTERN"]
     assert trainer.set_by == "edit"
     assert trainer.edits == {"SEED": "{seed}", "STEPS": "{steps}"}
-    assert report["lengths"] == ["STEPS is 500 in the script, and a trial has 60"]
-    assert "# the value of {steps}; STEPS is 500 in the script" in report["toml"]
-    assert "#   STEPS = 500  (line 2): {steps}, how long a trial is" in report["toml"]
+    assert (report["length"], str(menu.campaign.budget)) == ("", "500 steps")
     assert (trainer.tells_seed, trainer.unit) == (True, "val_bpb")
 
 
@@ -258,13 +283,37 @@ def test_numbers_in_calls_are_knobs_where_a_script_names_few(
 
 def test_no_seed_is_a_knob(tmp_path: Path) -> None:
     """A search over seeds would keep luck."""
-    menu, *_ = draft_of(
+    menu, trainer, _ = draft_of(
         tmp_path,
         "lr = 1e-3\ndata_seed = 4\nrng.seed(5)\nForest(random_state=7)\nTree(random_state=8)\n"
-        "print(f'val loss {lr}')\n",
+        "train_test_split(x, random_state=9)\nprint(f'val loss {lr}')\n",
     )
-    assert list(menu.knobs) == ["lr"]
-    assert len(menu.constants) == 4
+    assert (list(menu.knobs), menu.constants) == (["lr"], {"data_seed": 4})
+    seeds = {"rng_seed", "Forest_random_state", "Tree_random_state"}
+    assert trainer.edits == dict.fromkeys(seeds, "{seed}")
+
+
+SEEDS = """keras.utils.set_random_seed(7)|L.seed_everything(7)|pl.seed_everything(7, workers=True)
+rng = np.random.default_rng(7)|rng = np.random.RandomState(7)|g = torch.Generator().manual_seed(7)
+key = jax.random.key(7)|key = jax.random.PRNGKey(7)|key = random.PRNGKey(7)|set_seed(7)
+mx.random.seed(7)|transformers.set_seed(7)|random.seed(7)|np.random.seed(7)|torch.manual_seed(7)|paddle.seed(7)
+torch.cuda.manual_seed_all(7)|torch.cuda.manual_seed(7)|tf.random.set_seed(7)|tf.set_random_seed(7)
+rng = random.Random(7)|rng = np.random.Generator(np.random.PCG64(7))|ss = np.random.SeedSequence(7)
+env.reset(seed=7)|m = Forest(random_state=7)|m = PPO("MlpPolicy", env, seed=7)|setup_seed(7)
+fix_seed(7)
+seed_torch(7)
+pyro.set_rng_seed(7)|accelerate.utils.set_seed(7)|enable_full_determinism(7)|seed = 7
+same_seeds(7)|init_seeds(7)|SEED = 7|params = {"seed": 7}|MANUAL_SEED = 7|RANDOM_STATE = 7
+rng = np.random.default_rng(seed=7)|torch.random.manual_seed(7)|seed_all(7)|set_global_seeds(7)"""
+
+
+@pytest.mark.parametrize("form", SEEDS.replace("\n", "|").split("|"))
+def test_a_seed_is_found_and_set(tmp_path: Path, form: str) -> None:
+    path = written(tmp_path, f"LR = 1e-3\n{form}\n")
+    script = script_of(path, Reported(), "edit")
+    places = sorted_options(script.options, script.tree)
+    (seed,) = (one for one in places if one.template == "{seed}")
+    assert edited(script.source, {seed.option.name: 8}) == script.source.replace("7", "8")
 
 
 @pytest.mark.parametrize(
@@ -286,14 +335,12 @@ def test_a_script_that_scores_before_its_last_step_only_keeps_its_length(
     assert (trainer.edits, list(menu.knobs)) == (edits, ["lr"])
 
 
-@pytest.mark.parametrize(("every", "steps"), [("500", 501), ("20", 60), ("500 == 0 or last", 60)])
-def test_a_trial_lasts_until_the_score_is_printed(tmp_path: Path, every: str, steps: int) -> None:
-    menu, *_ = draft_of(
-        tmp_path,
-        "max_steps = 5000\nlr = 1e-3\nlast = False\nfor step in range(max_steps):\n"
-        f"    if step and step % {every}:\n        print(f'val loss {{lr}}')\n",
+@pytest.mark.parametrize(("name", "steps"), [("max_iter", 30), ("steps", 20), ("max_steps", 5000)])
+def test_the_script_s_own_length_is_the_budget(tmp_path: Path, name: str, steps: int) -> None:
+    menu, _, report = draft_of(
+        tmp_path, f"{name} = {steps}\nlr = 1e-3\nprint(f'val loss {{lr}}')\n"
     )
-    assert str(menu.campaign.budget) == f"{steps} steps"
+    assert (str(menu.campaign.budget), report["length"]) == (f"{steps} steps", "")
 
 
 def test_the_environment_is_told(tmp_path: Path) -> None:
@@ -303,7 +350,27 @@ def test_the_environment_is_told(tmp_path: Path) -> None:
         "tokenizer = os.environ.get('TOKENIZER_PATH', 'bpe.model')\n"
         "print(f'val loss {lr}')\n",
     )
-    assert trainer.env == {"LR": "{LR}", "SEED": "{seed}"}
+    assert trainer.env == {"LR": "{LR}", "SEED": "{seed}", "TOKENIZER_PATH": "{TOKENIZER_PATH}"}
+
+
+COUNTS = """
+import os
+lr = float(os.environ.get("LR", 1e-3))
+batch = int(os.environ.get("TRAIN_BATCH_TOKENS", 524288))
+keys = int(os.environ.get("N_KEYS", 8))
+hub = os.environ.get("HUB_TOKEN", "x")
+print(f"val_loss: {lr}")
+"""
+
+
+def test_a_number_is_no_secret(tmp_path: Path) -> None:
+    menu, _, report = draft_of(tmp_path, COUNTS)
+    assert list(menu.knobs) == ["LR", "TRAIN_BATCH_TOKENS", "N_KEYS"]
+    assert "key" in report["left"]["HUB_TOKEN"]
+    own = menu.toml.replace('LR = "{LR}"', 'LR = "{LR}", KEY_DIM = "64", MY_KEY = "{N_KEYS}"')
+    assert parse_menu(own, "by hand").trainer
+    with pytest.raises(MenuError):
+        parse_menu(menu.toml.replace('LR = "{LR}"', 'LR = "{LR}", MY_KEY = "abc"'), "by hand")
 
 
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
@@ -352,8 +419,8 @@ _ABSL = """
 from absl import app, flags
 flags.DEFINE_float("lr", 1e-3, "rate")
 flags.DEFINE_bool("amp", True, "halves")
-flags.DEFINE_integer("width", 1e2, "of the stream")
-print(f"val_loss: {flags.FLAGS.lr}")
+flags.DEFINE_integer("width", 100, "of the stream")
+app.run(lambda _: print(f"val_loss: {flags.FLAGS.lr}"))
 """
 _TYRO = """
 from dataclasses import dataclass, field
@@ -457,13 +524,12 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("import hydra", ("hydra", "optim.lr={lr}")),
-        ("import yaml\nyaml.safe_load(open('c.yaml'))", ("yaml", "{values}")),
-        ("from fairseq import options\noptions.get_parser()", ("get_parser of fairseq",)),
-        ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", ("SFTConfig of trl",)),
+        ("import hydra", ("hydra", "menus.md")),
+        ("import yaml\nyaml.safe_load(open('c.yaml'))", ("yaml", "menus.md")),
     ],
 )
 def test_what_is_not_read_is_named(tmp_path: Path, text: str, named: tuple[str, ...]) -> None:
+    written(tmp_path, "a: 1\n", "c.yaml")
     said = refused(MenuError, written(tmp_path, f"{text}\n"))
     _, _, report = draft_of(tmp_path, f"{text}\n{_HEAD}{_LR}{_TAIL}")
     for word in named:
@@ -471,25 +537,119 @@ def test_what_is_not_read_is_named(tmp_path: Path, text: str, named: tuple[str, 
         assert any(word in note for note in report["notes"])
 
 
-@pytest.mark.slow
+def tried(folder: Path, line: str, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """Draft a menu from a script that ends with a line, with its dry start."""
+    path = written(folder, f"{_HEAD}{_LR}a = p.parse_args()\n{line}\n")
+    menu = str(path.with_name("menu.toml"))
+    words = ["from-script", str(path), "-o", menu, "--json", *arguments]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert result.exit_code == code, result.output
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
+
+
 @pytest.mark.parametrize(
-    ("line", "code", "says"),
+    ("line", "label", "direction", "last"),
     [
-        ('print("val_loss:", a.lr)', 0, "0.001"),
-        ("print('val_loss:', 1 / (a.lr - a.lr))", 3, "Zero"),
+        ('print("val_loss:", a.lr)', "val_loss", "minimise", 1e-3),
+        ('print("FID Score: 20.5 (lower is better)")', "FID Score", "minimise", 20.5),
+        ('print("test loss, test acc:", [0.5, 0.3])', "test loss, test acc: [{}", "minimise", 0.5),
+        ('print("Loss 4.5 (3.5)")', "Loss … ({})", "minimise", 3.5),
+        (
+            'import json; json.dump({"val": {"acc": 0.5}}, open("metrics.json", "w"))',
+            "val.acc",
+            "maximise",
+            0.5,
+        ),
+        (
+            'open("log.csv", "w").write("epoch,val_loss\\n1,0.75\\n2,0.5\\n")',
+            "val_loss",
+            "minimise",
+            0.5,
+        ),
     ],
 )
-def test_a_draft_is_tried_once(tmp_path: Path, line: str, code: int, says: str) -> None:
-    path = written(tmp_path, f"{_HEAD}{_LR}a = p.parse_args()\n{line}\n")
-    menu = path.with_name("menu.toml")
-    result = CliRunner().invoke(app, ["from-script", str(path), "-o", str(menu), "--json"])
-    assert result.exit_code == code
-    assert says in json.loads(result.stdout)["dry_start"]
-    assert load_menu(str(menu)).knobs.keys() == {"lr"}
+def test_the_score_is_read_from_what_a_run_printed_or_wrote(
+    tmp_path: Path, line: str, label: str, direction: str, last: float
+) -> None:
+    report = tried(tmp_path, line)
+    first = report["candidates"][0]
+    assert (report["score"], report["direction"], first["last"]) == (label, direction, last)
+    menu = load_menu(str(tmp_path / "menu.toml"))
+    own = OwnTrainer.of(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")
+    assert own is not None
+    assert own.command.measure.direction == direction
+    assert own.command.score.key == (label if first["file"] else None)
+
+
+def test_a_direction_that_nobody_knows_is_a_question_that_the_loop_asks_too(tmp_path: Path) -> None:
+    report = tried(tmp_path, 'print("goodness: 0.3")')
+    assert (report["score"], report["direction"]) == ("goodness", None)
+    assert len(report["to_do"]) == 1
+    path = tmp_path / "menu.toml"
+    with pytest.raises(MenuError):
+        load_menu(str(path))
+    path.write_text(path.read_text().replace('direction = "TO DO"\n', ""))
+    with pytest.raises(MenuError, match="goodness"):
+        load_menu(str(path))
+
+
+def test_the_answers_can_be_given_as_options(tmp_path: Path) -> None:
+    line = 'print("val loss 0.5 goodness 0.3")'
+    report = tried(tmp_path, line, "--score=goodness", "--direction=maximise")
+    assert (report["score"], report["direction"], report["to_do"]) == ("goodness", "maximise", [])
+    refused(MenuError, tmp_path / "train.py", "--direction=up")
+
+
+def test_a_failing_script_is_said_to_fail(tmp_path: Path) -> None:
+    report = tried(tmp_path, "print('val_loss:', 1 / (a.lr - a.lr))", code=3)
+    assert "ZeroDivisionError" in report["dry_start"]
+    assert (report["score"], load_menu(str(tmp_path / "menu.toml")).knobs.keys()) == (
+        "val_loss",
+        {"lr"},
+    )
+
+
+def test_an_option_that_is_set_aside_is_taken_in_by_its_name(tmp_path: Path) -> None:
+    text = f"{_HEAD}{_LR}p.add_argument('--log-interval', type=int, default=8)\n{_TAIL}"
+    menu, _, report = draft_of(tmp_path, text)
+    assert (list(menu.knobs), list(report["left"])) == (["lr"], ["log_interval"])
+    menu, _, report = draft_of(tmp_path, text, "--search=log_interval")
+    assert (list(menu.knobs), list(report["left"])) == (["lr", "log_interval"], [])
+
+
+def test_constants_are_drafted_where_the_arguments_say_no_scale(tmp_path: Path) -> None:
+    menu, trainer, _ = draft_of(
+        tmp_path,
+        f"{_HEAD}p.add_argument('--cpu', action='store_true')\np.parse_args()\n"
+        "config = {'lr': 2e-5, 'seed': 42}\nprint(f'val_loss: {config}')\n",
+    )
+    assert (list(menu.knobs), trainer.set_by) == (["lr"], "edit")
+
+
+def test_a_second_call_keeps_what_a_person_changed(tmp_path: Path) -> None:
+    more = 'p.add_argument("--width", type=int, default=64)\n'
+    path, menu = written(tmp_path, f"{_HEAD}{_LR}{more}{_TAIL}"), tmp_path / "menu.toml"
+    run(path, "-o", menu)
+    text = menu.read_text()
+    (line,) = (one for one in text.splitlines() if one.startswith("width"))
+    changed = text.replace(f"{line}\n", "").replace("high = 0.01", "high = 0.02")
+    menu.write_text(changed.replace('budget = "1 run"', 'budget = "1 run"\nwall_s = 30.0'))
+    new = 'p.add_argument("--decay", type=float, default=0.1)\n'
+    written(tmp_path, f"{_HEAD}{_LR}{more}{new}{_TAIL}")
+    report = json.loads(run(path, "-o", menu, "--json"))
+    assert set(report["kept"]) == {"knobs.width", "knobs.lr", "campaign.wall_s"}
+    merged = load_menu(str(menu))
+    assert list(merged.knobs) == ["lr", "decay"]
+    assert merged.knobs["lr"].domain.ends == (1e-4, 0.02)
+    assert merged.campaign.wall_s == 30
+    again = json.loads(run(path, "-o", menu, "--json"))
+    assert (menu.read_text(), set(again["kept"])) == (again["toml"], set(report["kept"]))
 
 
 def test_a_menu_with_something_to_do_is_refused(tmp_path: Path) -> None:
-    menu, _, report = draft_of(tmp_path, f"{_HEAD}{_LR}")
+    path = written(tmp_path, f"{_HEAD}{_LR}p.add_argument('--data', required=True)\n{_TAIL}")
+    menu, _, report = drafted(path)
     assert report["to_do"]
     with pytest.raises(MenuError):
         OwnTrainer.of(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")

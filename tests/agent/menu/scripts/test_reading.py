@@ -1,20 +1,39 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.menu.scripts.option import Option
-from agent.menu.scripts.reading import Script, read_script
+from agent.menu.scripts.reading import Script, script_of
+from agent.menu.scripts.reported import Reported, reported
 from autoresearch.errors import MenuError
+from trainer.command import observing
+
+
+def report(tmp_path: Path, source: str, *words: str) -> Reported:
+    """Return what a script's own parser reports, in a Python of its own."""
+    path = tmp_path / "train.py"
+    path.write_text(source, encoding="utf-8")
+    hook = str(Path(observing.__file__).parent)
+    env = {**os.environ, "PYTHONPATH": hook}
+    words_of_it = [sys.executable, "train.py", *words]
+    done = subprocess.run(
+        words_of_it, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    return reported(done.stdout.split("\n"), words, source)
 
 
 def read(tmp_path: Path, source: str, means: str | None = None) -> Script:
-    path = tmp_path / "train.py"
-    path.write_text(source, encoding="utf-8")
-    return read_script(path, means)
+    found = report(tmp_path, source) if means in {None, "args"} else Reported()
+    return script_of(tmp_path / "train.py", found, means)
 
 
 def options(tmp_path: Path, source: str, means: str | None = None) -> dict[str, Option]:
+    path = tmp_path / "train.py"
+    path.write_text(source, encoding="utf-8")
     return {option.name: option for option in read(tmp_path, source, means).options}
 
 
@@ -71,11 +90,11 @@ def test_argparse(tmp_path: Path) -> None:
         "name": (None, "--name={name}"),
         "w": (0.5, "-w{w}"),
         "depth": (6, "--depth={depth}"),
+        "workers": (os.cpu_count(), "--workers={workers}"),
     }
-    assert found["batch_size"].line == 6
     assert type(found["learning_rate"].default) is float
     left = {name: option.left for name, option in found.items() if option.left}
-    assert left.keys() == {"data", "shuffle", "betas", "workers", "steps", "top_k"}
+    assert left.keys() == {"data", "shuffle", "betas", "steps", "top_k"}
     assert "line 24" in left["steps"]
     assert {name for name, option in found.items() if option.required} == {"data", "name"}
 
@@ -92,6 +111,7 @@ import click
 @click.option("--tag", multiple=True)
 @click.argument("data")
 def main(**kwargs): ...
+main()
 """
 
 
@@ -131,6 +151,7 @@ def main(
     *,
     tags: list[str] = ["a"],
 ): ...
+app()
 """
 
 
@@ -146,33 +167,40 @@ def test_typer(tmp_path: Path) -> None:
         "clip": (None, "--clip={clip}"),
     }
     assert found["data"].required
-    assert found.keys() - shown(found) == {"data", "tags"}
+    assert found.keys() - shown(found) == {"data", "tags"}  # and typer's own
 
 
-DATACLASS = '''
+DATACLASS = """
 from dataclasses import dataclass, field
 @dataclass
 class Args:
     learning_rate: float = 1
-    """the learning rate"""
     norm: bool = True
     depth: int = field(default=4, metadata={"help": "blocks"})
     entity: str = None
-'''
+"""
 
 
 @pytest.mark.parametrize(
     ("call", "argument", "truth"),
     [
-        ("tyro.cli(Args)", "--learning-rate={learning_rate}", "{norm:--norm|--no-norm}"),
-        ("HfArgumentParser(Args).parse()", "--learning_rate={learning_rate}", "--norm={norm}"),
-        ("HfArgumentParser((Args,))", "--learning_rate={learning_rate}", "--norm={norm}"),
-        ("pyrallis.parse(config_class=Args)", "--learning_rate={learning_rate}", "--norm={norm}"),
+        (
+            "import tyro\ntyro.cli(Args)",
+            "--learning-rate={learning_rate}",
+            "{norm:--norm|--no-norm}",
+        ),
+        (
+            "from transformers import HfArgumentParser\nHfArgumentParser((Args,))",
+            "--learning_rate={learning_rate}",
+            "{norm:--norm=True|--norm=False}",
+        ),
     ],
 )
-def test_dataclasses_as_options(tmp_path: Path, call: str, argument: str, truth: str) -> None:
-    assert shown(options(tmp_path, f"{DATACLASS}args = {call}\n")) == {
-        "learning_rate": (1.0, argument, "the learning rate"),
+def test_dataclasses_of_libraries_that_are_not_installed(
+    tmp_path: Path, call: str, argument: str, truth: str
+) -> None:
+    assert shown(options(tmp_path, f"{DATACLASS}{call}\n")) == {
+        "learning_rate": (1.0, argument),
         "norm": (True, truth),
         "depth": (4, "--depth={depth}", "blocks"),
         "entity": (None, "--entity={entity}"),
@@ -195,21 +223,84 @@ iter_num = 0
 
 
 def test_globals_that_a_configurator_overwrites(tmp_path: Path) -> None:
-    found = options(tmp_path, CONFIGURATOR)
-    assert found["dtype"].left == "its default is computed"
-    assert shown(found) == {
-        "batch_size": (12, "--batch_size={batch_size}", "sequences"),
-        "device": ("cuda", "--device={device}", ("cuda", "cpu"), "examples: 'cpu', 'cuda'"),
-        "bias": (False, "--bias={bias}"),
-        "lr": (6e-4, "--lr={lr}"),
+    """The file sets what is new, and a value given by hand reaches the draft."""
+    (tmp_path / "configurator.py").write_text(
+        "import sys\nlr = float(sys.argv[1].split('=')[1])\nseed = 7\n"
+    )
+    found = report(tmp_path, CONFIGURATOR, "--lr=0.5", "small.py")
+    named = {one.name: one for one in found.options}
+    assert {name: (one.default, one.argument) for name, one in named.items()} == {
+        "batch_size": (12, "--batch_size={batch_size}"),
+        "device": ("cuda", "--device={device}"),
+        "bias": (False, "{bias:--bias=True|--bias=False}"),
+        "lr": (0.5, "--lr={lr}"),
         "wd": (0.1, "--wd={wd}"),
+        "dtype": ("bf16", "--dtype={dtype}"),
+        "seed": (7, "--seed={seed}"),
     }
+    assert found.words == ("small.py",)
+    assert [one.name for one in found.options if one.by_hand] == ["lr"]
+    script = script_of(tmp_path / "train.py", found)
+    known = {one.name: one.choices for one in script.options}
+    assert known["device"] == ("cuda", "cpu")
 
 
 def test_editing_knows_which_of_them_are_state(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CONFIGURATOR)
     script = read(tmp_path, CONFIGURATOR, "edit")
-    assert [one.name for one in script.options] == ["batch_size", "bias", "lr", "wd", "iter_num"]
+    names = [one.name for one in script.options if not one.left]
+    assert names == ["batch_size", "bias", "lr", "wd", "iter_num"]
     assert all(not option.argument for option in script.options)
+
+
+FUNCTIONS = """
+import argparse
+def truth(text): return text.lower() in ("yes", "true", "1")
+p = argparse.ArgumentParser(conflict_handler="resolve")
+p.add_argument("--lr", type=float, default=5.0)
+p.add_argument("--lr", type=float, default=1e-3)
+p.add_argument("--aug", default=False, type=lambda s: s == "true")
+p.add_argument("--ema", default=True, type=truth)
+p.add_argument("--width", default=64, type=lambda s: int(s))
+p.add_argument("--decay", default=0.1)
+g = p.add_mutually_exclusive_group()
+g.add_argument("--adam", action="store_true")
+g.add_argument("--sgd", action="store_true")
+a = p.parse_args()
+decay = float(a.decay)
+"""
+
+
+def test_functions_as_types_and_switches_that_exclude_each_other(tmp_path: Path) -> None:
+    found = shown(options(tmp_path, FUNCTIONS))
+    assert found == {
+        "lr": (1e-3, "--lr={lr}"),
+        "aug": (False, "{aug:--aug=true|--aug=false}"),
+        "ema": (True, "{ema:--ema=True|--ema=False}"),
+        "width": (64, "--width={width}"),
+        "decay": (0.1, "--decay={decay}"),
+        "adam_or_sgd": ("", "{adam_or_sgd}", ("", "--adam", "--sgd")),
+    }
+    given = report(tmp_path, FUNCTIONS, "--sgd", "--width", "8")
+    assert {one.name: one.default for one in given.options if one.by_hand} == {
+        "width": 8,
+        "adam_or_sgd": "--sgd",
+    }
+    assert given.words == ()
+
+
+def test_a_parser_in_another_module_and_one_that_parses_twice(tmp_path: Path) -> None:
+    (tmp_path / "cli.py").write_text(
+        "import argparse\ndef parser():\n    p = argparse.ArgumentParser()\n"
+        "    for name in ('lr', 'decay'):\n"
+        "        p.add_argument(f'--{name}', type=float, default=0.1)\n    return p\n"
+    )
+    source = (
+        "import argparse\nfrom cli import parser\nfirst = argparse.ArgumentParser(add_help=False)\n"
+        "first.add_argument('--width', type=int, default=8)\n"
+        "_, rest = first.parse_known_args()\nparser().parse_args(rest)\nraise SystemExit(5)\n"
+    )
+    assert options(tmp_path, source).keys() == {"width", "lr", "decay"}
 
 
 def test_the_environment(tmp_path: Path) -> None:
@@ -256,10 +347,44 @@ kind = {"float32": 1, "bfloat16": 2}[dtype]
     assert found["other"].choices == ()
 
 
-def test_nothing_is_run(tmp_path: Path) -> None:
+def test_nothing_runs_behind_the_parser(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    options(tmp_path, f"LR = 1.0\nopen({str(mark)!r}, 'w')\nX = [open({str(mark)!r}, 'w')]\n")
+    source = (
+        f"import argparse\np = argparse.ArgumentParser()\np.parse_args()\nopen({str(mark)!r}, 'w')"
+    )
+    report(tmp_path, source)
     assert not mark.exists()
+
+
+SETTINGS = """
+import random
+from dataclasses import dataclass, field
+LR = 1e-2
+LR = LR * 0.5
+if LR:
+    DROPOUT = 0.2
+else:
+    DROPOUT = 0.1
+@dataclass
+class C:
+    depth: int = 4
+    widths: list = field(default_factory=lambda: [64, 64])
+param_grid = {"learning_rate": [0.01, 0.1, 1]}
+one = Booster(num_leaves=31, gae_lambda=0.95, n_steps=128)
+two = Booster(num_leaves=31)
+"""
+
+
+def test_each_setting_can_be_set_or_has_a_reason(tmp_path: Path) -> None:
+    found = options(tmp_path, SETTINGS, "edit")
+    assert {name for name, one in found.items() if not one.left} == {
+        "depth",
+        "gae_lambda",
+        "n_steps",
+    }
+    left = {name for name, one in found.items() if one.left}
+    grid = {f"learning_rate_{place}" for place in range(3)}
+    assert left == {"LR", "DROPOUT", "widths", "num_leaves", *grid}
 
 
 @pytest.mark.parametrize(
@@ -279,8 +404,16 @@ def test_what_cannot_be_read_is_one_sentence(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(MenuError, match=clause) as caught:
-        read_script(path)
+        script_of(path, Reported())
     assert "\n" not in str(caught.value)
+
+
+def test_a_notebook_and_a_byte_order_mark(tmp_path: Path) -> None:
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text("{}")
+    with pytest.raises(MenuError, match="nbconvert"):
+        script_of(notebook, Reported())
+    assert options(tmp_path, "\ufeffLR = 0.5\n").keys() == {"LR"}
 
 
 def test_means_that_there_are_not(tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ import pytest
 
 from agent.menu.files import parse_menu
 from agent.menu.scripts.draft import draft_of
-from agent.menu.scripts.draft_text import text_of
-from agent.menu.scripts.reading import read_script
+from agent.menu.scripts.draft_text import toml_of
+from agent.menu.scripts.metrics import Candidate
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.reading import script_of, text_of
+from agent.menu.scripts.reported import Reported
 from agent.menu.scripts.start import Start, entry_function, preloadable, start_of
 from trainer.script.editing import script_tree
 
@@ -53,6 +56,9 @@ def main():
 """
 
 
+LR = Reported((Option("lr", 1e-3, "--lr={lr}", kind="float"),))
+
+
 @pytest.mark.parametrize(
     ("text", "main"),
     [
@@ -67,7 +73,9 @@ def test_a_draft_starts_the_script_where_its_imports_are_loaded(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     path = tmp_path / "fit.py"
     path.write_text(text)
-    table = parse_menu(text_of(draft_of(read_script(path), None)), "draft").trainer
+    score = Candidate("val loss", "val loss", "minimise")
+    draft = replace(draft_of(script_of(path, LR), None), score=score, direction="minimise")
+    table = parse_menu(toml_of(draft), "draft").trainer
     assert table is not None
     assert (table.main, table.preload) == (main, ("torch",) if main else ())
     assert table.command[0] == ("{python}" if main else "python")
@@ -79,7 +87,7 @@ def test_another_python_runs_a_program(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     path = tmp_path / "fit.py"
     path.write_text(SCRIPT + GUARD)
-    assert draft_of(read_script(path), None).main is None
+    assert draft_of(script_of(path, LR), None).main is None
 
 
 CLIMBS = "HERE = os.path.dirname(os.path.abspath(__file__))\n"
@@ -108,6 +116,7 @@ IN_ROOT, IN_OWN = Start(Path(), "src/fit.py"), Start(Path("src"), "fit.py")
         ("kind = 'data'", IN_OWN),
         ("open('/etc/passwd')", IN_OWN),
         ("open('../data/x.csv')", Start(Path("src"), "fit.py", reads=("../data/x.csv",))),
+        (f"{CLIMBS}os.path.join(os.path.dirname(HERE), 'src', 'own.txt')", IN_ROOT),
     ],
 )
 def test_a_script_is_started_where_the_files_are_that_it_names(
@@ -120,7 +129,7 @@ def test_a_script_is_started_where_the_files_are_that_it_names(
     (tmp_path / "src" / "config.py").write_text("WHERE = 'data/x.csv'\n")
     path = tmp_path / "src" / "fit.py"
     path.write_text(f"{SCRIPT}main()\nlr = 0.1\n{text}\n")
-    found = start_of(read_script(path, means))
+    found = start_of(path, text_of(path)[1], edited=means == "edit")
     assert replace(found, folder=found.folder.relative_to(tmp_path)) == start
 
 
@@ -140,7 +149,7 @@ def test_a_script_that_imports_from_above_is_started_there(
         (tmp_path / name / "beside.py").touch()
     path = tmp_path / "src" / "fit.py"
     path.write_text(f"{imports}\n{SCRIPT}main()\nlr = 0.1\n")
-    found = start_of(read_script(path, means))
+    found = start_of(path, text_of(path)[1], edited=means == "edit")
     assert replace(found, folder=found.folder.relative_to(tmp_path)) == start
 
 
@@ -149,4 +158,4 @@ def test_a_folder_named_after_a_library_is_no_package(imports: str, tmp_path: Pa
     path = tmp_path / "numpy" / "fit.py"
     path.parent.mkdir()
     path.write_text(f"{imports}\n{SCRIPT}main()\n")
-    assert start_of(read_script(path)) == Start(path.parent, "fit.py")
+    assert start_of(path, text_of(path)[1]) == Start(path.parent, "fit.py")

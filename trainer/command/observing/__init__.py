@@ -1,0 +1,4 @@
+"""First directory on the path of a Python that reports its script's options and ends."""
+
+MARK = "\x1eautoresearch-option "
+"""Begins each line that reports an option."""
