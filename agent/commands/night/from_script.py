@@ -148,7 +148,7 @@ def _found(
     draft = _drafted(script, words, out, wishes)
     lines = list(_lines_of(draft))
     draft = replace(draft, curve=curve_in(lines))
-    found = [replace(one, times=0) for one in candidates(lines)]
+    found = [replace(one, times=0) for one in candidates(lines) if one.direction is not None]
     if tried_at is None or any(one.option.required for one in draft.left):
         return draft, found, None
     from agent.workbench.dry_start import FILE_MARK, dry_start  # noqa: PLC0415 (slow to load)

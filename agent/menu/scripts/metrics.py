@@ -41,7 +41,7 @@ _HIGHER = (
     r"rewards|return|returns|ret|win ?rate|wins?|success|success rate|elo|"
     r"coefficient of determination|silhouette|calinski|harabasz|nmi|ami|ari|rand|"
     r"homogeneity|completeness|v ?measure|purity|fowlkes|mutual info|log ?likelihood|"
-    r"likelihood|elbo|ll|lift|gini|ks|profit|sharpe|throughput|episode length|ep len|is"
+    r"likelihood|elbo|ll|lift|gini|ks|profit|sharpe|throughput|episode length|ep len"
 )
 _NEGATES = r"neg|negative|1|one minus|minus"
 _KNOWN = re.compile(rf"\b(?:(?P<lower>{_LOWER})|(?P<higher>{_HIGHER}))s?(?: ?\d+)?\b")

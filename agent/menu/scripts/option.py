@@ -147,9 +147,10 @@ _IRRELEVANT = (
     r"( \w+)*|load( (from|model|path|ckpt|checkpoint|weights|dir|file))*",
     r"url|host|port|ip|local rank|node rank|world size|n?nodes|num nodes|n?gpus?|num gpus|gpu ids?",
     r"(num |n |data )?(workers|procs?|processes|jobs)|dataloader num workers|nproc( \w+)*",
-    r"pin mem(ory)?|prefetch( \w+)*|persistent workers|distributed|ddp|fsdp|multi ?gpu|backend",
+    r"pin mem(ory)?|prefetch( \w+)*|persistent workers|(\w+ )?distributed|ddp|fsdp|multi ?gpu",
+    r"backend|(\w+ )?deterministic",
     r"download|dry run|version|config|cfg|(config|cfg) (file|path|name)|notes?|tags?|comment|user|"
-    r"entity|project( name)?|group|(exp|experiment|run)( name| id)?|name|timeout|deterministic",
+    r"entity|project( name)?|group|(exp|experiment|run)( name| id)?|name|timeout",
     r"interactive|evaluate|inference|(\w+ )?only|predict|overfit( \w+)* batch(es)?|dummy( \w+)*",
     r"cudnn( \w+)*|capture video|(\w+ )*flops",
 )

@@ -284,14 +284,14 @@ _HOLDERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "flags", 
 
 
 def _overwritten(tree: ast.Module) -> dict[str, int]:
-    """Return the options that the script always overwrites, with the line."""
+    """Return the options that the script overwrites before it reads them, with the line."""
     found: dict[str, int] = {}
+    reads: dict[str, int] = {}
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(
-                targets=[ast.Attribute(value=ast.Name(id=holder), attr=name)], value=value
-            ) if holder.lower() in _HOLDERS:
-                reads = (one for one in ast.walk(value) if isinstance(one, ast.Attribute))
-                if all(one.attr != name for one in reads):
-                    found.setdefault(name, node.lineno)
-    return found
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=holder), attr=name)]):
+                if holder.lower() in _HOLDERS:
+                    found[name] = min(node.lineno, found.get(name, node.lineno))
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                reads[name] = min(node.lineno, reads.get(name, node.lineno))
+    return {name: line for name, line in found.items() if line < reads.get(name, line + 1)}

@@ -53,6 +53,7 @@ def sorted_options(
     """
     taken = {option.name for option in options}
     steps = "" if _skips_last(options, tree) else _steps_option(options)
+    has_timesteps = any(says(one.name, "timesteps|episodes") for one in options)
     places: list[Place] = []
     for option in options:
         template, scores = given_by(option), is_named(option.name, _EVERY)
@@ -66,7 +67,8 @@ def sorted_options(
             places.append(Place(option, "given", why, template))
             continue
         named = _named(option, taken)
-        place = _place(named, is_wanted=option.name in search)
+        is_rollout = has_timesteps and is_named(option.name, "(num|n) steps")
+        place = _place(named, is_wanted=option.name in search or is_rollout)
         could_be_held = place.use == "left" and not _why_left(named)
         # Without an option that a person set by hand, the script may not start.
         if option.by_hand and could_be_held and named.default is not None:

@@ -62,7 +62,8 @@ def lines_in(tree: ast.Module) -> list[str]:
     """Return the lines that a script's calls would print, with a number for each value."""
     lines: list[str] = []
     for call in calls(tree):
-        if last_name(call.func) in _PRINTS and not isinstance((call.args or [None])[0], ast.Dict):
+        is_tracked = bool(call.args) and isinstance(call.args[0], ast.Dict)  # wandb.log({…})
+        if last_name(call.func) in _PRINTS and not is_tracked:
             lines += " ".join(_shown(one) for one in _printed(call)).splitlines()
     return lines
 

@@ -24,7 +24,7 @@ HIGHER = (
     "mAP|IoU|mIoU|r2|R²|R^2 score|NDCG@10|win rate|val_acc|accuracy|top1|Acc@1|acc1|f1|macro F1|AUC"
     "|ROC-AUC|auroc|AP50|mAP50-95|BLEU|rougeL|PSNR|SSIM|reward|episodic_return|neg_mean_squared_error"
     "|neg_log_loss|MRR|hit@10|Dice|kappa|MCC|spearman|silhouette|ELBO|log-likelihood|pass@1|EM"
-    "|exact_match|elo|success rate|balanced_accuracy|explained_variance|precision@5|recall|IS"
+    "|exact_match|elo|success rate|balanced_accuracy|explained_variance|precision@5|recall"
     "|SI-SDR"
     "|PESQ|STOI|CIDEr|METEOR|chrF|coefficient of determination"
 )
