@@ -1,5 +1,6 @@
 """``autoresearch menu from-script``: draft a menu from a training script."""
 
+import ast
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,12 @@ from agent.menu.scripts.metrics import (
     direction_of,
     in_files,
     last_step,
+    scored,
 )
 from agent.menu.scripts.reading import modules_beside, parses, script_of, text_of
 from agent.menu.scripts.reported import Reported, reported
 from agent.menu.scripts.start import start_of
-from agent.menu.scripts.tree import lines_in
+from agent.menu.scripts.tree import evaluating, lines_in
 from agent.menu.scripts.update import write_draft
 from agent.workbench.console import answer
 from autoresearch.errors import MenuError
@@ -146,9 +148,13 @@ def _found(
     :param tried_at: the menu's path, if its default config is to run.
     """
     draft = _drafted(script, words, out, wishes)
-    lines = list(_lines_of(draft))
+    lines = [line for tree in _trees(draft) for line in lines_in(tree)]
     draft = replace(draft, curve=curve_in(lines))
     found = [replace(one, times=0) for one in candidates(lines) if one.direction is not None]
+    evaluated = [
+        line for tree in _trees(draft) for one in evaluating(tree) for line in lines_in(one)
+    ]
+    found = scored(found, evaluated)
     if tried_at is None or any(one.option.required for one in draft.left):
         return draft, found, None
     from agent.workbench.dry_start import FILE_MARK, dry_start  # noqa: PLC0415 (slow to load)
@@ -156,7 +162,8 @@ def _found(
     unscored = replace(draft, score=_UNKNOWN, direction="minimise")
     menu = parse_menu(toml_of(unscored), f"drafted from {script}")
     tried = dry_start(str(tried_at), menu)
-    return *_seen(draft, found, tried, FILE_MARK), tried
+    draft, found = _seen(draft, found, tried, FILE_MARK)
+    return draft, scored(found, evaluated), tried
 
 
 def _drafted(path: Path, words: list[str], out: Path | None, wishes: Wishes) -> Draft:
@@ -181,11 +188,10 @@ def _drafted(path: Path, words: list[str], out: Path | None, wishes: Wishes) -> 
     return draft
 
 
-def _lines_of(draft: Draft) -> Iterator[str]:
-    """Yield the lines that a script and the modules beside it would print."""
+def _trees(draft: Draft) -> list[ast.Module]:
+    """Return the syntax trees of a script and of the modules beside it."""
     tree = draft.script.tree
-    for one in (tree, *modules_beside(draft.script.path, tree).values()):
-        yield from lines_in(one)
+    return [tree, *modules_beside(draft.script.path, tree).values()]
 
 
 _UNKNOWN = Candidate("autoresearch-dry-start", "score", "minimise")

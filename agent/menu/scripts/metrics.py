@@ -13,7 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.menu.scripts.option import words_of
 from trainer.command.number import Number
@@ -236,6 +236,22 @@ def candidates(lines: Iterable[str]) -> list[Candidate]:
             )
         )
     return sorted(found, key=lambda one: one.rank)
+
+
+def scored(found: Sequence[Candidate], evaluated: Iterable[str]) -> list[Candidate]:
+    """Return candidates in order, where those of training data by their labels alone count as
+    validation figures if a function that evaluates prints them.
+
+    :param evaluated: the lines that such functions print.
+    """
+    names = {one.name for one in candidates(evaluated)}
+    known = [
+        replace(one, is_training=False, rank=(*one.rank[:2], 0, *one.rank[3:]))
+        if one.name in names and one.rank[2] == 1
+        else one
+        for one in found
+    ]
+    return sorted(known, key=lambda one: one.rank)
 
 
 def in_files(lines: Iterable[str], mark: str) -> list[Candidate]:

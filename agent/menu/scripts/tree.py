@@ -58,7 +58,17 @@ _PRINTS = {"print", "info", "write", "log", "echo", "warning", "print0", "log0",
 _ANY_NUMBER = "0.5"
 
 
-def lines_in(tree: ast.Module) -> list[str]:
+_EVALUATES = re.compile(r"(?:\w+_)?(test|val|validate|validation|eval|evaluate|evaluation)(_\w+)?")
+
+
+def evaluating(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    """Yield the functions that score, by their names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and _EVALUATES.fullmatch(node.name):
+            yield node
+
+
+def lines_in(tree: ast.AST) -> list[str]:
     """Return the lines that a script's calls would print, with a number for each value."""
     lines: list[str] = []
     for call in calls(tree):

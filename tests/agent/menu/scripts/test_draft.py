@@ -582,6 +582,14 @@ def test_the_score_is_read_from_what_a_run_printed_or_wrote(
     assert own.command.score.key == (label if first["file"] else None)
 
 
+def test_what_a_function_that_evaluates_prints_is_no_training_figure(tmp_path: Path) -> None:
+    report = tried(
+        tmp_path,
+        'def test():\n    print("Avg. PSNR: 20.5 dB")\nprint("Avg. Loss: 0.5")\ntest()',
+    )
+    assert (report["score"], report["direction"]) == ("Avg. PSNR", "maximise")
+
+
 def test_a_direction_that_nobody_knows_is_a_question_that_the_loop_asks_too(tmp_path: Path) -> None:
     report = tried(tmp_path, 'print("goodness: 0.3")')
     assert (report["score"], report["direction"]) == ("goodness", None)
