@@ -30,7 +30,7 @@ OUTSIDE = {
     "agent/commands/campaign_view.py": "a figure's file that the user names",
     "agent/commands/launch/targets.py": "a menu that the user names",
     "agent/commands/machine": "files that the user names",
-    "agent/commands/night/from_script.py": "a menu that the user names",
+    "agent/menu/scripts/update.py": "a menu that the user names",
     "agent/commands/night/menu.py": "a menu that the user names",
     "agent/commands/night/propose.py": "a file of code that the user names",
     "agent/commands/record/mcp_server.py": "the documentation in this package",

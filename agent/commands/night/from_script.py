@@ -172,7 +172,7 @@ def _drafted(path: Path, words: list[str], out: Path | None, wishes: Wishes) -> 
     :raises MenuError: if no option of the script becomes a knob.
     """
     source, tree = text_of(path)
-    found = Reported(words=tuple(words))
+    found = Reported(words=tuple(words), given=tuple(words))
     if wishes.set_by in {None, "args"} and parses(tree, path):
         from agent.workbench.dry_start import report_options  # noqa: PLC0415 (slow to load)
 

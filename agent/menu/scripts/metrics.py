@@ -156,7 +156,7 @@ _HELD_OUT = (
     r"(?![a-z])"
 )
 _SPLIT = re.compile(rf"(?i)(?P<held>{_HELD_OUT})|(?<![A-Za-z])(?P<train>train(?:ing)?)(?![a-z])")
-_BEST = re.compile(r"(?i)(?<![a-z])(?:best|lowest|highest)(?![a-z])")
+_BEST = re.compile(r"(?i)(?<![a-z])(?:best|lowest|highest|solved|converged|early)(?![a-z])")
 _COUNTS = re.compile(
     r"(?i)^(?:.*\W)?(?:epochs?|iter(?:ation)?s?|steps?|batch(?:es)?|updates?|time|elapsed|eta|lr|"
     r"learning[ _]rate|seconds?|sec|ms|it/s|speed|mem(?:ory)?|params|seed|size|rank|fold|trial|"
@@ -298,9 +298,9 @@ def _numbers(line: str) -> Iterator[tuple[tuple[str, ...], _Seen]]:
     """Yield the numbers of a line that have a label, each with its key among all lines."""
     matches = list(_NUMBER_IN.finditer(line))
     listed = _listed(line, matches)
-    end, words = 0, ""
+    end, begin, words = 0, 0, ""
     for place, match in enumerate(matches):
-        before, prefix = line[end : match.start()], line[: match.start()]
+        before = line[end : match.start()]
         end = match.end("unit") if match["unit"] == "%" else match.end()
         is_mean = bool(words) and re.fullmatch(r"\s*\(\s*(?:avg:?\s*)?", before) is not None
         if place in listed:
@@ -313,27 +313,34 @@ def _numbers(line: str) -> Iterator[tuple[tuple[str, ...], _Seen]]:
         own = _clause(words)
         if direction_of(own) is None and _COUNTS.match(own.strip(" :=\t")):
             continue
-        yield _one(line, match, own, prefix, is_listed=place in listed, is_mean=is_mean)
+        near = _holed(line[begin : match.start()])
+        yield _one(line, match, own, near, is_listed=place in listed, is_mean=is_mean)
+        begin = end
 
 
 def _one(
-    line: str, match: re.Match[str], own: str, prefix: str, *, is_listed: bool, is_mean: bool
+    line: str, match: re.Match[str], own: str, near: str, *, is_listed: bool, is_mean: bool
 ) -> tuple[tuple[str, ...], _Seen]:
-    """Return a number with what its line says of it, and its key among all lines."""
-    whole = _holed(prefix)
+    """Return a number with what its line says of it, and its key among all lines.
+
+    :param own: the text that belongs to it alone.
+    :param near: the text since the last number with a label.
+    """
+    prefix = line[: match.start()]
+    whole, said = _holed(prefix), near.replace(ANY, " ")
     closing = ")" if is_mean and line[match.end() : match.end() + 1] == ")" else ""
     labels = [whole + THE_NUMBER]
     direction = direction_of(own, line)
     split = list(_SPLIT.finditer(prefix))
     if split and direction and not is_listed:
         labels.insert(0, _holed(prefix[split[-1].start() :]) + THE_NUMBER + closing)
-    if not is_listed and (direction or direction_of(whole) is None):
+    if not is_listed and (direction or direction_of(said) is None):
         plain = own.strip(" \t:=|>-[({'\"")
         labels.insert(0, plain + (f" {ANY} ({THE_NUMBER}{closing}" if is_mean else ""))
     held = bool(split) and split[-1]["held"] is not None
     name = _words(own)
-    if direction is None and (direction := direction_of(whole.replace(ANY, " "))):
-        name = _words(re.split(r"[|;\t]", whole.replace(ANY, " "))[-1])
+    if direction is None and (direction := direction_of(said)):
+        name = _words(re.split(r"[|;\t]", said)[-1])
     elif split and not _SPLIT.search(own):
         name = f"{split[-1][0].lower()} {name}"
     is_test = held and split[-1]["held"].lower().startswith("test")

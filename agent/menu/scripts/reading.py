@@ -37,6 +37,9 @@ _BESIDE = (
 )
 
 
+_NOT_PASSED = "it is an argument, and values do not reach this script by arguments"
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """A parsed script."""
@@ -94,7 +97,7 @@ def script_of(path: Path, reported: Reported, means: str | None = None) -> Scrip
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
         options = _options(one, source, tree, reported)
         if any(not option.left for option in options):
-            words = reported.words if one == "args" else ()
+            words = reported.words if one == "args" else reported.given
             seen = _seen_beside(options, tree)
             scripts.append(Script(path, tree, source, one, seen, words, reported.missing))
     if scripts:
@@ -103,7 +106,13 @@ def script_of(path: Path, reported: Reported, means: str | None = None) -> Scrip
             for one in scripts
             if any(place.knob for place in sorted_options(one.options, one.tree))
         )
-        return next(have_knobs, scripts[0])
+        chosen = next(have_knobs, scripts[0])
+        others = () if chosen.means == "args" else reported.options
+        left = [replace(one, left=_NOT_PASSED, argument="", required=False) for one in others]
+        known = {one.name for one in chosen.options}
+        return replace(
+            chosen, options=(*chosen.options, *(one for one in left if one.name not in known))
+        )
     reasons = [f"{one} is not installed in its Python" for one in reported.missing]
     why = ", ".join([*reasons, *unread(tree)]) or "no option or constant was found"
     raise MenuError(

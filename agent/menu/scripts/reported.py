@@ -29,6 +29,8 @@ class Reported:
     options: tuple[Option, ...] = ()
     words: tuple[str, ...] = ()
     """Words of the command besides its options."""
+    given: tuple[str, ...] = ()
+    """All words of a manual start."""
     missing: tuple[str, ...] = ()
     """Modules that the script imports and that are not installed."""
 
@@ -53,7 +55,7 @@ def reported(lines: Sequence[str], words: Sequence[str], source: str) -> Reporte
         named |= _of_files(said, named)
     options, kept = _by_hand(named, words, said)
     missing = tuple(one["name"] for one in records if one["kind"] == "missing")
-    return Reported(options, kept, missing)
+    return Reported(options, kept, tuple(words), missing)
 
 
 def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> Option:

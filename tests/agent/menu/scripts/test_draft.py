@@ -627,12 +627,15 @@ def test_an_option_that_is_set_aside_is_taken_in_by_its_name(tmp_path: Path) -> 
 
 
 def test_constants_are_drafted_where_the_arguments_say_no_scale(tmp_path: Path) -> None:
-    menu, trainer, _ = draft_of(
+    menu, trainer, report = draft_of(
         tmp_path,
         f"{_HEAD}p.add_argument('--cpu', action='store_true')\np.parse_args()\n"
         "config = {'lr': 2e-5, 'seed': 42}\nprint(f'val_loss: {config}')\n",
+        "--",
+        "--cpu",
     )
     assert (list(menu.knobs), trainer.set_by) == (["lr"], "edit")
+    assert (trainer.command[1:], list(report["left"])) == (("train.py", "--cpu"), ["cpu"])
 
 
 def test_a_second_call_keeps_what_a_person_changed(tmp_path: Path) -> None:

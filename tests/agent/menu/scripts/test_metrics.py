@@ -101,6 +101,8 @@ KERAS = "313/313 - 1s - loss: 0.50 - accuracy: 0.80 - val_loss: 0.40 - val_accur
         ("test loss nan", "test loss", float("nan"), "minimise"),
         ("cost: 1,234.5", "cost", 1234.5, "minimise"),
         ("val loss 1e-3", "val loss", 1e-3, "minimise"),
+        ("Loss_D: 1.5 Loss_G: 2.5 D(x): 0.5", "Loss_G", 2.5, "minimise"),
+        ("Solved! reward is now 9\nAverage reward: 7", "Average reward", 7, "maximise"),
     ],
 )
 def test_the_score_is_what_a_person_would_read(
