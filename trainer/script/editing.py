@@ -114,9 +114,9 @@ def settings(source: str) -> dict[str, Constant]:
         name = one.name
         if name in {*own, *named} and one.owner != "call":
             name = f"{one.owner}_{name}"
-        number = next(n for n in count(1) if n == 1 or f"{name}_{n}" not in {*own, *named})
-        name = f"{name}_{number}" if name in {*own, *named} else name
-        if _place(one) not in places and (number == 1 or one.owner == "call"):
+        if name in {*own, *named} and one.owner == "call":
+            name = next(each for n in count(2) if (each := f"{name}_{n}") not in {*own, *named})
+        if _place(one) not in places and name not in {*own, *named}:
             named[name] = replace(one, name=name)
     return own | named
 
@@ -293,7 +293,14 @@ _NO_SEEDS = re.compile(r"(?i)seed_?(words|point|size)\w*")
 
 
 def _more_arguments(tree: ast.Module) -> Iterator[Constant]:
-    """Yield the seeds and numbers of calls that :func:`_arguments` does not know."""
+    """Yield the seeds and numbers of calls that :func:`_arguments` does not know, and the entries
+    of dictionaries of settings in functions that train."""
+    for function in _functions(tree):
+        for name, value in (pair for one in function.body for pair in assignments(one)):
+            if isinstance(value, ast.Dict) and (SETTINGS.search(name) or "hyper" in name):
+                for key, entry in zip(value.keys, value.values, strict=True):
+                    if isinstance(key, ast.Constant) and str(key.value).isidentifier():
+                        yield from constants_in(str(key.value), entry, owner=name)
     chained = [
         (node, [node.func.attr])
         for node in ast.walk(tree)

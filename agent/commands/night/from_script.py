@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from agent.commands.options import JsonOption
@@ -229,19 +228,20 @@ def _with_score(
         chosen = chosen or Candidate(wishes.score, wishes.score, direction_of(wishes.score))
     elif is_asked and len(found) > 1:
         for number, one in enumerate(found[:SHOWN], 1):
-            better = {"minimise": "lower is better", "maximise": "higher is better"}
-            known = better.get(one.direction or "", "direction unknown")
+            shown = {"minimise": "lower is better", "maximise": "higher is better"}
+            known = shown.get(one.direction or "", "direction unknown")
             said = f"{known}, {counted(one.times, 'time')}"
             typer.echo(f"{number}. {plain(one.line or one.label)[:120]}  ({said})")
-        numbers = [str(number) for number in range(1, min(SHOWN, len(found)) + 1)]
-        which = typer.prompt("Which number is the score?", "1", type=click.Choice(numbers))
-        chosen = found[int(which) - 1]
+        which = 0
+        while not 1 <= which <= min(SHOWN, len(found)):
+            which = typer.prompt("Which number is the score?", 1, type=int)
+        chosen = found[which - 1]
     if chosen is None:
         return draft
     better = wishes.direction or chosen.direction
     if better is None and is_asked:
-        question = f"Which {plain(chosen.name)} is better?"
-        better = typer.prompt(question, type=click.Choice(["minimise", "maximise"]))
+        is_more = typer.confirm(f"Is a larger {plain(chosen.name)} better?")
+        better = "maximise" if is_more else "minimise"
     directions: dict[str | None, Direction] = {"minimise": "minimise", "maximise": "maximise"}
     return replace(draft, score=chosen, direction=directions.get(better))
 
@@ -277,7 +277,7 @@ def _lines(
 
 
 def _report(draft: Draft, out: Path | None, found: Sequence[Candidate]) -> dict[str, object]:
-    shown = [
+    shown: list[dict[str, object]] = [
         {"label": one.label, "name": one.name, "direction": one.direction, "times": one.times}
         | {"last": one.last if one.times else None, "line": one.line, "file": one.file}
         for one in found[: 2 * SHOWN]

@@ -362,11 +362,15 @@ def _one(
     return (*labels, str(is_mean)), seen
 
 
-_FIGURES = r"bpb|bits per byte", r"loss", r"nll|likelihood", r"ppl|perplexity", r"acc|accuracy"
+_FIGURES = (
+    *("bpb|bits per byte", "rewards?|returns?", "loss", "nll|likelihood", "ppl|perplexity"),
+    "acc|accuracy",
+)
 
 
 def _figure(name: str) -> int:
-    """Return the rank of a figure among others on the same data: a loss is finer than a share."""
+    """Return the rank of a figure among others on the same data: a loss is finer than a share, and
+    beside a reward it is a policy's."""
     return next(
         (n for n, one in enumerate(_FIGURES) if re.search(rf"\b(?:{one})\b", words_of(name))),
         len(_FIGURES),

@@ -67,7 +67,7 @@ def is_named(name: str, pattern: str) -> bool:
 
 _STEPS = (
     r"(max|num|total|train|training)? ?(train(ing)? )?(iters?|steps|iterations|updates)|niters?"
-    r"|n (iters?|iterations|updates)"  # n_steps are those of a rollout
+    r"|nsteps|n (iters?|iterations|updates)"  # n_steps are those of a rollout
 )
 GIVEN: tuple[tuple[str, bool, str, str], ...] = (
     (
@@ -158,8 +158,8 @@ _LENGTH = (
     r"(max|num|n|nb|total|train|training)? ?(train(ing)? )?"
     r"(n?epochs?|iters?|iterations|(?<!n )steps|updates|timesteps|episodes|samples|tokens|"
     r"batches|frames)",
-    r"niters?|start (epoch|iter|step)|time budget|horizon|budget|duration|max time|num rounds",
-    r"(lr )?decay (iters|steps)",
+    r"niters?|nsteps|start (epoch|iter|step)|time budget|horizon|budget|duration|max time",
+    r"num rounds|(lr )?decay (iters|steps)",
 )
 _EVALUATION = (
     r"(eval|evaluation|val|valid|validate|validation|test|dev|heldout|held out)( \w+)*",

@@ -3,7 +3,7 @@
 import ast
 
 from autoresearch.values import Scalar
-from trainer.script.editing import edited, settings
+from trainer.script.editing import edited, settings, unset
 
 SCRIPT = """\
 lr = 0.5
@@ -104,3 +104,34 @@ def test_a_place_names_a_number_and_a_loop_that_trains_names_its_length() -> Non
     }
     copy = edited(PLACED, {"Adam_lr": 0.5, "steps": 60})
     assert copy == PLACED.replace("1e-3", "0.5").replace("500", "60")
+
+
+LATER = """\
+def main(args):
+    hyperparameters = {"clip": 0.2, "names": ["a"], 3: 4}
+    model = PPO(n_steps=128, gae_lambda=0.95)
+    other = PPO(n_steps=256)
+rng = np.random.default_rng(7)
+torch.manual_seed(8)
+torch.manual_seed(9)
+train, test = random_split(data, generator=torch.Generator().manual_seed(10))
+"""
+
+
+def test_what_was_found_later_has_names_that_nothing_had() -> None:
+    assert found(LATER) == {
+        "clip": 0.2,
+        "n_steps": 128,
+        "PPO_n_steps": 256,
+        "gae_lambda": 0.95,
+        "np_random_default_rng_seed": 7,
+        "torch_manual_seed": 8,
+        "torch_manual_seed_2": 9,
+    }
+    assert unset(LATER) == {}
+    assert "128" not in edited(LATER, {"n_steps": 64})
+
+
+def test_what_cannot_be_set_has_a_reason() -> None:
+    source = "LR = 1.0\nLR = LR / 2\na, b = Net(num_leaves=31), Net(num_leaves=7)\n"
+    assert unset(source).keys() == {"LR", "num_leaves"}

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from agent.commands.night.from_script import Wishes, _with_score
 from agent.commands.night.menu import app
 from agent.menu.files import ProxyMenu, load_menu, parse_menu
 from agent.menu.scripts.draft import constraints_asserted
+from agent.menu.scripts.draft import draft_of as unscored_draft
+from agent.menu.scripts.metrics import candidates
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import script_of
 from agent.menu.scripts.reported import Reported
@@ -616,6 +620,29 @@ def test_a_failing_script_is_said_to_fail(tmp_path: Path) -> None:
         "val_loss",
         {"lr"},
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "label", "direction"),
+    [("\n", "val loss", "minimise"), ("3\n2\ny\n", "goodness", "maximise")],
+)
+def test_a_terminal_is_asked_with_the_best_candidate_first(
+    tmp_path: Path, typed: str, label: str, direction: str
+) -> None:
+    script = script_of(written(tmp_path, "LR = 1e-3\n"), Reported())
+    found = candidates(["goodness 0.3", "val loss 0.5"])
+    chosen = []
+
+    def ask() -> None:
+        wishes = Wishes(None, None, None, ())
+        chosen.append(_with_score(unscored_draft(script, None), found, wishes, is_asked=True))
+
+    question = typer.Typer()
+    question.command()(ask)
+    result = CliRunner().invoke(question, input=typed)
+    assert result.exception is None, result.output
+    assert "[0.5]" in result.output
+    assert (chosen[0].score.label, chosen[0].direction) == (label, direction)
 
 
 def test_an_option_that_is_set_aside_is_taken_in_by_its_name(tmp_path: Path) -> None:

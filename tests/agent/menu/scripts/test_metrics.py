@@ -93,6 +93,7 @@ KERAS = "313/313 - 1s - loss: 0.50 - accuracy: 0.80 - val_loss: 0.40 - val_accur
             0.51,
             "minimise",
         ),
+        ("Loss = 0.5 || Reward = 20.5", "Reward", 20.5, "maximise"),
         ("epoch 3 lr 0.1 return 200.5", "return", 200.5, "maximise"),
         ("val loss 0.4\ntest loss 0.5", "val loss", 0.4, "minimise"),
         ("train loss 1.0\nvalid ppl 148.41", "valid ppl", 148.41, "minimise"),
