@@ -31,6 +31,15 @@ from trajectory.statistics.fidelity import Fidelity, fidelity
 
 SEVERITY: tuple[StressOutcome, ...] = get_args(StressOutcome)
 """Outcomes, mildest first."""
+OUTCOME_STYLE: dict[StressOutcome, str] = {
+    "survives": "green",
+    "spikes": "yellow",
+    "plateaus": "yellow",
+    "grad_blowup": "red",
+    "diverges": "red",
+    "nonfinite": "red",
+    "failed": "red",
+}
 STANDING: frozenset[StressOutcome] = frozenset({"survives", "spikes"})
 """Outcomes with which a config may still be launched. A spike from which it recovered is reported
 but does not exclude it."""

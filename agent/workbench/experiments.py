@@ -17,7 +17,8 @@ from agent.workbench.console import can_ask, print_lines, say
 from agent.workbench.session import Session
 from autoresearch.words import duration_text
 from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialOk, TrialSpec
-from trajectory.rows import LadderRow, Role, RowOfOneRun, StressOutcome, StressRow, TrialRecord
+from trajectory.longruns import OUTCOME_STYLE
+from trajectory.rows import LadderRow, Role, RowOfOneRun, StressRow, TrialRecord
 
 Work = TypeVar("Work")
 
@@ -25,15 +26,6 @@ ASKS_ABOVE_S = 3600
 """Seconds above which a person is asked before an experiment starts."""
 FEWEST_STEPS = 50
 """Fewest steps between two lines of a run."""
-OUTCOME_STYLE: dict[StressOutcome, str] = {
-    "survives": "green",
-    "spikes": "yellow",
-    "plateaus": "yellow",
-    "grad_blowup": "red",
-    "diverges": "red",
-    "nonfinite": "red",
-    "failed": "red",
-}
 
 
 @dataclass(slots=True)

@@ -8,13 +8,19 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.workbench.experiments import OUTCOME_STYLE
 from autoresearch.words import changes_text
 from funnel.stress.experiment import StressConfig, StressTest
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import Measure, difference
 from trajectory import ranking
-from trajectory.longruns import LongNoise, LongRuns, RankingTest, ranking_test, standing
+from trajectory.longruns import (
+    OUTCOME_STYLE,
+    LongNoise,
+    LongRuns,
+    RankingTest,
+    ranking_test,
+    standing,
+)
 from trajectory.rows import Finalist, FinalistsRow
 
 
