@@ -237,7 +237,7 @@ def _phases(rates: Rates, usage: Usage, run: CloudRun | None) -> Iterator[Phase]
         usd = use_usd(rates, seconds, kwh)
         yield Phase(name=name, hours=seconds / 3600, usd=usd, why=said)
     if run is not None:
-        said = f"{run.gpus} {run.gpu.upper()} at ${run.gpu_hourly_usd:g}/h, by {run.source}"
+        said = f"{run.gpus} {run.gpu.upper()} at ${run.gpu_hourly_usd:g}/h"
         yield Phase(name="cloud", hours=run.expected_hours, usd=run.usd, why=said)
 
 
