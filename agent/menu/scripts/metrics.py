@@ -137,7 +137,7 @@ def curve_in(lines: Iterable[str]) -> str:
         if len(between) > _MOST_BETWEEN:
             between = f" {ANY} {line[loss.start() : loss.start('at')]}"
         found[f"{line[step.start() : step.start('at')]}{{step}}{between}{{loss}}"] += 1
-    return max(found, key=lambda one: found[one], default="")
+    return max(reversed(found), key=lambda one: found[one], default="")
 
 
 _MOST_BETWEEN = 40
@@ -335,7 +335,7 @@ def _one(
     if split and direction and not is_listed:
         labels.insert(0, _holed(prefix[split[-1].start() :]) + THE_NUMBER + closing)
     if not is_listed and (direction or direction_of(said) is None):
-        plain = own.strip(" \t:=|>-[({'\"")
+        plain = own.strip(" \t:=|>-[](){}'\",.")
         labels.insert(0, plain + (f" {ANY} ({THE_NUMBER}{closing}" if is_mean else ""))
     held = bool(split) and split[-1]["held"] is not None
     name = _words(own)

@@ -186,7 +186,7 @@ _MEASURES = r"validat(e|es|ing|ion)|evaluat(e|es|ing|ion)"
 WHY: dict[str, str] = {
     "length": "how long it trains: a longer run is not a better recipe",
     "evaluation": "changes what the score is measured with or on",
-    "machine": "set by the machine",
+    "machine": "the script chooses it for the machine",
     "irrelevant": "for logging, saving or launching, by its name",
 }
 

@@ -76,7 +76,8 @@ def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> 
         "BooleanOptional": f"{{{name}:{flag}|--no-{flag.removeprefix('--')}}}",
     }
     argument = arguments.get(action, "")
-    if words := record.get("words"):
+    words = record.get("words")
+    if words and words != [str(True), str(False)]:
         argument = f"{{{name}:{flag}={words[0]}|{flag}={words[1]}}}"
     left = ""
     is_converted = re.search(rf"\b(int|float)\(\s*\w+\.{re.escape(record['name'])}\b", source)

@@ -116,7 +116,7 @@ def _place(option: Option, *, is_wanted: bool) -> Place:
     value = meant(option)
     role = "knob" if is_wanted else role_of(option)
     why = _why_left(option) or first_fault(
-        (role == "irrelevant", WHY["irrelevant"]),
+        (role in {"irrelevant", "machine"}, WHY.get(role, "")),
         (value is None, "it has no default"),
     )
     if why or value is None:

@@ -55,7 +55,7 @@ def comments(source: str) -> dict[int, str]:
 _PERCENT = re.compile(r"%(?:\(\w+\))?[-#0 +]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa%]")
 _FIELD = re.compile(r"\{[^{}]*\}")
 _PRINTS = {"print", "info", "write", "log", "echo", "warning", "print0", "log0", "secho"}
-_ANY_NUMBER = "0.5"
+_ANY_NUMBER = "1"
 
 
 _EVALUATES = re.compile(r"(?:\w+_)?(test|val|validate|validation|eval|evaluate|evaluation)(_\w+)?")

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,8 +7,11 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.menu.rails import Rails
 from agent.menu.scripts.draft import draft_of
-from agent.menu.scripts.draft_text import text_of
-from agent.menu.scripts.reading import read_script
+from agent.menu.scripts.draft_text import toml_of
+from agent.menu.scripts.metrics import Candidate
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.reading import script_of
+from agent.menu.scripts.reported import Reported
 from agent.workbench.own_trainer import command_of
 from autoresearch.errors import MenuError
 from trainer.command.filling import filled
@@ -31,6 +35,18 @@ for step in range(args.steps):
 print(f"val loss {act(torch.tensor(args.lr))}")
 """
 KEY = "code.activation"
+OPTIONS = (
+    Option("lr", 1e-3, "--lr={lr}", kind="float"),
+    Option("steps", 60, "--steps={steps}", kind="int"),
+    Option("seed", 0, "--seed={seed}", kind="int"),
+)
+
+
+def drafted(script: Path, menu: Path | None = None) -> str:
+    """Return the menu that is drafted from a script, whose options are known."""
+    score = Candidate("val loss", "val loss", "minimise")
+    draft = draft_of(script_of(script, Reported(OPTIONS)), menu)
+    return toml_of(replace(draft, score=score, direction="minimise"))
 
 
 @pytest.fixture
@@ -41,7 +57,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_draft_has_a_table_for_each_region_and_can_be_used(script: Path) -> None:
-    menu = parse_menu(text_of(draft_of(read_script(script), script.with_name("menu.toml"))), "x")
+    menu = parse_menu(drafted(script, script.with_name("menu.toml")), "x")
     knob = menu.code_knobs[KEY]
     assert knob.default == "x = torch.relu(x)\nreturn x"
     assert menu.baseline.value(KEY) == knob.default
@@ -69,7 +85,7 @@ def test_a_draft_has_a_table_for_each_region_and_can_be_used(script: Path) -> No
     ],
 )  # fmt: skip
 def test_the_rails_refuse_code_that_reaches_further(script: Path, code: str) -> None:
-    menu = parse_menu(text_of(draft_of(read_script(script), None)), "x")
+    menu = parse_menu(drafted(script), "x")
     checked = Rails(menu, budget=menu.campaign.budget).check(
         json.dumps({"changes": {KEY: code}, "reason": "r"}), menu.baseline
     )
@@ -80,11 +96,11 @@ def test_the_rails_refuse_code_that_reaches_further(script: Path, code: str) -> 
 def test_constants_inside_a_region_are_no_knobs(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("LR = 1e-3\n# autoresearch: slot a\nWD = 0.1\n# autoresearch: end\n")
-    names = {option.name for option in read_script(script, "edit").options}
+    names = {option.name for option in script_of(script, Reported(), "edit").options}
     assert names == {"LR"}
     script.write_text("LR = 1e-3\n# autoresearch: slot a\nWD = 0.1\n")
     with pytest.raises(MenuError):
-        read_script(script, "edit")
+        script_of(script, Reported(), "edit")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,7 @@ def test_constants_inside_a_region_are_no_knobs(tmp_path: Path) -> None:
      "default = 'x = 1'\nsignature = 'f'", "default = 'lr = 1'"],
 )  # fmt: skip
 def test_a_table_that_cannot_be_used_is_refused(script: Path, table: str) -> None:
-    text = text_of(draft_of(read_script(script), None))
+    text = drafted(script)
     begin, rest = text.split("[code.activation]", 1)
     end = rest.index("\n\n")
     with pytest.raises(MenuError):

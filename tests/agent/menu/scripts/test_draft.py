@@ -422,7 +422,7 @@ class Commands:
 _ABSL = """
 from absl import app, flags
 flags.DEFINE_float("lr", 1e-3, "rate")
-flags.DEFINE_bool("amp", True, "halves")
+flags.DEFINE_bool("tied", True, "halves")
 flags.DEFINE_integer("width", 100, "of the stream")
 app.run(lambda _: print(f"val_loss: {flags.FLAGS.lr}"))
 """
@@ -461,7 +461,7 @@ _SWITCH = "{optim_use_ema:--optim.use-ema|--optim.no-use-ema}"
         (_FIRE + "fire.Fire(Commands)\n", (), ("train", "--width={width}")),
         (_FIRE + "fire.Fire()\n", (), ("train", "--lr={lr}")),
         (_CLICK, (), ("train", "--lr={lr}")),
-        (_ABSL, (), ("--lr={lr}", "{amp:--amp|--noamp}", "--width={width}")),
+        (_ABSL, (), ("--lr={lr}", "{tied:--tied|--notied}", "--width={width}")),
         (_TYRO, (), ("--optim.lr={optim_lr}", _SWITCH)),
         (_HEAD + _SUBPARSERS + _TAIL, (), ("--width={width}", "train", "--lr={lr}")),
         (_UNTYPED, (), ("--lr={lr}",)),
