@@ -21,10 +21,11 @@ from trainer.spec import Direction
 
 _LOWER = (
     r"loss|losses|log ?loss|nll|nlpd|nelbo|cross ?entropy|x ?ent|bce|ce|perplexity|ppl|"
-    r"bits? (?:per )?\w+|bpb|bpc|bpd|error|errors|err|mse|rmse|mae|mape|smape|wmape|mase|"
+    r"bits? (?:per )?(?:byte|dim|token|char|pixel|word)s?|bpb|bpc|bpd|error|errors|"
+    r"err|mse|rmse|mae|mape|smape|wmape|mase|"
     r"msle|rmsle|nrmse|rse|medae|deviance|pinball|quantile loss|hinge|brier|ece|mce|"
-    r"calibration|fid|kid|cmmd|lpips|dists|niqe|brisque|wer|cer|mer|ter|per|der|eer|fpr|"
-    r"fnr|fdr|far|frr|minddcf|hausdorff|hd ?95|assd|chamfer|emd|wasserstein|mmd|kl|kld|"
+    r"calibration|fid|kid|cmmd|lpips|dists|niqe|brisque|wer|cer|eer|fpr|"
+    r"fnr|fdr|frr|minddcf|hausdorff|hd ?95|assd|chamfer|emd|wasserstein|mmd|kl|kld|"
     r"kl div|divergence|distance|edit distance|davies bouldin|db index|regret|hamming|"
     r"zero one|cost|residual|energy|latency|violations?|fad|mcd|ade|fde|epe|absrel|sqrel|"
     r"false positives?|false negatives?|aic|bic|inertia|collisions?|ergas|sam|rase|"
@@ -36,7 +37,7 @@ _HIGHER = (
     r"tpr|tnr|npv|ppv|iou|m ?iou|jaccard|dice|dsc|kappa|qwk|mcc|matthews|corrcoef|"
     r"correlation|corr|pearson|spearman|kendall|concordance|c index|r ?2|r squared|"
     r"explained variance|ndcg|dcg|mrr|hit rate|hits?|hr|bleu|sacrebleu|rouge|rouge l|"
-    r"meteor|chrf|cider|spice|bertscore|bleurt|comet|exact match|em|pass|psnr|ssim|msssim|"
+    r"meteor|chrf|cider|spice|bertscore|bleurt|comet|exact match|em|pass(?= \d)|psnr|ssim|msssim|"
     r"ms ssim|snr|si ?sdr|sdr|si ?snr|pesq|stoi|inception|clip ?score|mos|vmaf|reward|"
     r"rewards|return|returns|ret|win ?rate|wins?|success|success rate|elo|"
     r"coefficient of determination|silhouette|calinski|harabasz|nmi|ami|ari|rand|"

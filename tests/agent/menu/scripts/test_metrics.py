@@ -26,9 +26,10 @@ HIGHER = (
     "|neg_log_loss|MRR|hit@10|Dice|kappa|MCC|spearman|silhouette|ELBO|log-likelihood|pass@1|EM"
     "|exact_match|elo|success rate|balanced_accuracy|explained_variance|precision@5|recall"
     "|SI-SDR"
-    "|PESQ|STOI|CIDEr|METEOR|chrF|coefficient of determination"
+    "|PESQ|STOI|CIDEr|METEOR|chrF|coefficient of determination|reward per episode"
+    "|accuracy per class"
 )
-UNKNOWN = "score|value|metric|coverage|diversity|similarity|margin|goodness"
+UNKNOWN = "Timesteps So Far|pass|score|value|metric|coverage|diversity|similarity|margin|goodness"
 
 
 @pytest.mark.parametrize(
