@@ -139,13 +139,30 @@ def parses(tree: ast.Module, path: Path) -> bool:
     """Return whether a script, or a module beside it, imports what parses a command line."""
     trees = [tree, *modules_beside(path, tree).values()]
     names = {name.split(".")[0] for one in trees for name in imported_names(one)}
-    return bool(names & _PARSERS) or _runs_over_globals(tree)
+    return bool(names & _PARSERS) or _runs_over_globals(tree) or _package_parses(path, names)
+
+
+def _package_parses(path: Path, names: Iterable[str]) -> bool:
+    """Return whether a package in the script's folder, or one above it, imports a parser."""
+    near = path.resolve().parents[:_MOST_ABOVE]
+    packages = [folder / name for folder in near for name in names if name]
+    for package in (one for one in packages if (one / "__init__.py").is_file()):
+        for file in sorted(package.rglob("*.py"))[:_MOST_FILES]:
+            if _IMPORTS_PARSER.search(file.read_text("utf-8", "replace")):
+                return True
+    return False
 
 
 _PARSERS = {
     *("argparse", "click", "typer", "absl", "fire", "tyro", "transformers", "trl", "tap"),
     *("jsonargparse", "simple_parsing", "draccus", "pyrallis", "lightning", "configargparse"),
 }
+
+
+_MOST_ABOVE, _MOST_FILES = 4, 300
+_IMPORTS_PARSER = re.compile(
+    rf"^\s*(?:import|from) (?:{'|'.join(sorted(_PARSERS))})\b", re.MULTILINE
+)
 
 
 def _runs_over_globals(tree: ast.Module) -> bool:

@@ -518,6 +518,14 @@ def test_a_whole_float_is_an_integer_also_in_dataclasses(tmp_path: Path, text: s
     assert (default, type(default)) == (1000, int)
 
 
+def test_a_parser_in_a_package_is_found(tmp_path: Path) -> None:
+    (tmp_path / "lab").mkdir()
+    written(tmp_path / "lab", "", "__init__.py")
+    written(tmp_path / "lab", f"{_HEAD}{_LR}", "cli.py")
+    menu, *_ = draft_of(tmp_path, f"from lab.cli import p\nWIDTH = 64\n{_TAIL}")
+    assert list(menu.knobs) == ["lr"]
+
+
 def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None:
     written(tmp_path, 'def test(x): print(f"val_loss: {x}")\n', "engine.py")
     text = f"from engine import test\n{_HEAD}{_LR}test(p.parse_args().lr)\n"
