@@ -25,7 +25,8 @@ from trainer.spec import CurvePoint
 
 # Successive losses or windows that are no accident, and the share of the run in a window.
 LASTING, WINDOW = 3, 0.01
-FLAT_SHARE, LEAST_FALL = 0.004, 0.01  # a large run's loss falls more slowly than a long run's
+# A large run's loss falls more slowly than a long run's; the share of the log that is "just now".
+FLAT_SHARE, LATELY = 0.004, 0.05
 MOST_POINTS = 1000  # of a curve for the detectors; beyond, neighbors are joined by their median
 
 Question: TypeAlias = Literal["learning", "stable", "in place"]
@@ -81,7 +82,7 @@ def verify(
     known = None if in_bits else bytes_per_token or run.bytes_per_token
     windows: list[Window] = []
     if forecast is not None and (in_bits or known):
-        windows = _windows(log.points, forecast, 1.0 if in_bits else math.log(2) * (known or 1.0))
+        windows = _windows(log.points, forecast, math.log(2) * known if known else 1.0)
     place = Answer("in place", "unknown", "the plan has no forecast")
     if windows and forecast is not None:
         place = _place(windows, forecast)
@@ -124,13 +125,15 @@ def _health(log: CloudLog, run: BothRuns) -> tuple[Answer, Answer]:
     first, last = float(np.median(curve.loss[: curve.short])), curve.last_level
     learning = Answer("learning", "yes", f"the loss fell from {first:.3f} to {last:.3f}")
     stable = Answer("stable", "yes", "no lasting rise of the loss")
-    begins_early = points[0].step <= max(warmup, WINDOW * run.schedule.steps)
     if risen := divergence(curve):
-        stable = Answer("stable", "no", risen.explanation, risen.step)
-    if begins_early and first - last < RISE_NATS:
+        # A rise that has just begun may be a spike.
+        is_old = (risen.step or 0) < (1 - LATELY) * points[-1].step
+        stable = Answer("stable", "no" if is_old else "unknown", risen.explanation, risen.step)
+    if points[0].step <= max(warmup, WINDOW * run.schedule.steps) and first - last < RISE_NATS:
         why = f"the loss began at {first:.3f} and is at {last:.3f} nats per token"
         learning = Answer("learning", "no", why, points[0].step)
-    elif not risen and (flat := plateau(curve, flat_share=FLAT_SHARE, least_fall=LEAST_FALL)):
+    # Only by the slope: a small spike at the end of a log spoils the fit of a stop.
+    elif not risen and (flat := plateau(curve, flat_share=FLAT_SHARE, least_fall=1.0)):
         learning = Answer("learning", "no", flat.explanation, flat.step)
     return learning, stable
 
