@@ -68,7 +68,7 @@ _PANELS = {
         (
             "show",
             "record.show",
-            "Show one config: its result, its values, or the command line that trains it.",
+            "Show a config: its result, values, or the command that trains it.",
         ),
         (
             "confirm",
@@ -114,7 +114,7 @@ _PANELS = {
             "launch.handoff",
             "Write the launch plan: recipe, scripts, layout, cost, forecast.",
         ),
-        ("verify", "launch.handoff", "Compare the loss of a cloud run with the plan's forecast."),
+        ("verify", "launch.handoff", "Judge a cloud run: learning, stable, where it should be?"),
         ("cost", "launch.cost", "Compute the cost of a search here and in the cloud, and payoff."),
     ),
     "Set up": (

@@ -42,28 +42,7 @@ def greet(
         f"campaign  {campaign.directory} · menu {campaign.menu.name} · {settings.budget} a trial"
     )
     if session.own is None:
-        info = campaign.corpus.info
-        params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
-        phases = phases_of(campaign.menu, settings, target_tokens)
-        epochs = {name: tokens / info.train_tokens for name, tokens in phases.items()}
-        each = "; ".join(f"{name} {epochs_text(times)}" for name, times in epochs.items())
-        session.say(
-            f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
-            f"on, {info.heldout_bytes:,} bytes held out"
-        )
-        session.say(
-            f"size      {millions_text(params)} parameters at the defaults, with this corpus's "
-            f"vocabulary of {info.vocab_size:,}"
-        )
-        if settings.device == "cpu" and (line := slow_on_cpu(campaign.menu, settings, info)):
-            session.say(line, "yellow")
-        session.say(f"epochs    {each}")
-        if iters and (night := night_tokens(campaign.menu, settings, iters)):
-            session.say(
-                f"tokens    about {night:,} in {iters:,} iterations, with the baseline, the pairs "
-                "and the confirmation"
-            )
-        print_lines(session.console, warnings(epochs, info), "yellow")
+        _greet_corpus(session, target_tokens, iters)
     else:
         print_lines(session.console, session.own.lines())
     session.say(f"sandbox   {session.executor.describe()}")
@@ -81,6 +60,33 @@ def greet(
     print_lines(session.console, (*details, *more))
     notices = (campaign.note, campaign.journal.repaired, campaign.history.note)
     print_lines(session.console, filter(None, notices), "yellow")
+
+
+def _greet_corpus(session: Session, target_tokens: int | None, iters: int | None) -> None:
+    """Print what the built-in trainer reads, and how often."""
+    campaign, settings = session.campaign, session.campaign.settings
+    info = campaign.corpus.info
+    params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
+    phases = phases_of(campaign.menu, settings, target_tokens)
+    epochs = {name: tokens / info.train_tokens for name, tokens in phases.items()}
+    each = "; ".join(f"{name} {epochs_text(times)}" for name, times in epochs.items())
+    session.say(
+        f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
+        f"on, {info.heldout_bytes:,} bytes held out"
+    )
+    session.say(
+        f"size      {millions_text(params)} parameters at the defaults, with this corpus's "
+        f"vocabulary of {info.vocab_size:,}"
+    )
+    if settings.device == "cpu" and (line := slow_on_cpu(campaign.menu, settings, info)):
+        session.say(line, "yellow")
+    session.say(f"epochs    {each}")
+    if iters and (night := night_tokens(campaign.menu, settings, iters)):
+        session.say(
+            f"tokens    about {night:,} in {iters:,} iterations, with the baseline, the pairs "
+            "and the confirmation"
+        )
+    print_lines(session.console, warnings(epochs, info), "yellow")
 
 
 CORE_FLOPS = 5e10

@@ -212,7 +212,7 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge a cloud run by its losses: learning, stable, and where it should be?
+    """Judge a cloud run: learning, stable, where it should be?
 
     Exit code 0: yes to all three. 1: no to one of them. 3: too early to tell, or there is no usable
     forecast. 4: the log or the plan cannot be read.

@@ -70,7 +70,7 @@ def show(
         typer.Option(min=0, help="Seed in the command. Default: that of its first run."),
     ] = None,
 ) -> None:
-    """Show one config: its result, its values, or the command line that trains it."""
+    """Show a config: its result, values, or the command that trains it."""
     view = CampaignView(campaign or latest_campaign())
     results = view.results()
     row = results.campaign()
