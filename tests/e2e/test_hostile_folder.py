@@ -98,6 +98,7 @@ def test_no_program_is_started_in_the_folder_where_one_stands() -> None:
         "autoresearch/code.py",
         "agent/workbench/own_trainer.py",
         "autoresearch/program.py",  # a command that a person may copy
+        "agent/commands/record/show.py",  # the same
         "trainer/executors/command_probe.py",  # the command of a trial, in its sandbox
         "agent/workbench/dry_start.py",  # the check of a trial, in its sandbox
     }

@@ -179,7 +179,7 @@ def _trainer_command(
         place = f"{TRIALS_DIR}/{entry.trial_ids.get(one, '')}"
         if one in entry.trial_ids and has_file(directory, f"{place}/{SPEC_FILE}"):
             spec = directory.resolve() / place / SPEC_FILE
-            return shlex.join([sys.executable, "-m", "trainer", str(spec), "--out", str(OUT)])
+            return shlex.join([sys.executable, "-P", "-m", "trainer", str(spec), "--out", str(OUT)])
     raise CampaignError(
         f"the campaign has no {SPEC_FILE} of a trial of this config"
         f"{'' if seed is None else f' on seed {seed}'}; take its values with --as toml"
