@@ -91,3 +91,36 @@ def test_a_condition_that_cannot_be_read_is_refused(when: str) -> None:
 def test_a_menu_file_keeps_it() -> None:
     assert MENU.knobs["muon_lr_ratio"].model_dump()["when"] == 'optimizer == "muon"'
     assert "when" not in MENU.knobs["lr"].model_dump()
+
+
+def test_a_command_has_the_default_of_a_knob_that_does_not_count() -> None:
+    text = """
+name = "own"
+
+[trainer]
+command = ["python", "train.py", "--model={model}", "--margin={margin}", "--steps={steps}"]
+score = { pattern = 'score ([0-9.]+)' }
+unit = "error"
+
+[knobs.model]
+type = "choice"
+choices = ["trees", "svm"]
+default = "trees"
+
+[knobs.margin]
+type = "float"
+low = 0.1
+high = 10.0
+default = 1.0
+when = 'model == "svm"'
+
+[constants]
+
+[campaign]
+budget = "60 steps"
+"""
+    menu = parse_menu(text, "own.toml")
+    assert menu.apply(menu.baseline, {"margin": 2.0}) == menu.baseline
+    svm = menu.apply(menu.baseline, {"model": "svm", "margin": 2.0})
+    assert svm.value("margin") == 2.0
+    assert menu.apply(svm, {"model": "trees"}).config_hash == menu.baseline.config_hash
