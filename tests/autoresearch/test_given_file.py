@@ -18,14 +18,14 @@ from autoresearch.errors import (
     SettingsError,
 )
 from autoresearch.files import open_regular, read_given
-from funnel.forecast.band import read_forecast
+from funnel.forecast.band import read_run
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 
 READERS = [
     (read_program, SettingsError),
     (lambda path: load_menu(str(path)), MenuError),
     (CampaignSettings.from_toml, SettingsError),
-    (read_forecast, HandoffError),
+    (read_run, HandoffError),
     (lambda path: read_cloud_log(path, TokenCount(1, 1)), HandoffError),
 ]
 

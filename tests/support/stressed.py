@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.menu.files import load_menu
+from agent.menu.proxy_menu import ProxyMenu
 from tests.support.rows import (
     at,
     baseline_row,
@@ -49,12 +50,14 @@ def stressed_campaign(
     steps: int = 1000,
     seeds: int = 2,
     standing: int | None = None,
+    menu: ProxyMenu | None = None,
 ) -> Path:
     """Write a campaign whose configs (the first is the best) all had long runs.
 
     :param standing: the number of finalists among them; None: all.
+    :param menu: None: cpu-tiny.
     """
-    menu = load_menu("cpu-tiny")
+    menu = menu or load_menu("cpu-tiny")
     first = campaign_row().model_copy(
         update={"menu_toml": menu.toml, "menu_sha256": menu.sha256, "menu_name": menu.name}
     )

@@ -119,7 +119,7 @@ SLOPE_SD = 2.2
 """Standard deviation of the slope's prior, per bit per byte.
 
 It is cautious, because too steep a slope makes the best recipes look less noisy than they are. The
-demo's campaign has a slope of 7.4 without it and of 4.1 with it. Its raw variances within configs,
+demo's campaign has a slope of 7.2 without it and of 4.1 with it. Its raw variances within configs,
 with seed effects and baseline, rise by 9.8. A prior of 5 made no clear difference in simulation
 (docs/evidence.md).
 """

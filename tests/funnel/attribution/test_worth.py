@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.menu.files import load_menu
+from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import CampaignError
 from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
@@ -111,7 +111,9 @@ def test_what_has_no_score_is_left_to_the_remainder() -> None:
     assert known(found.remainder).value == pytest.approx(left)
 
 
-MENU = load_menu("cpu-tiny")
+TEXT, LIMIT = load_menu("cpu-tiny").toml.rsplit("[[constraints]]", 1)
+MENU = parse_menu(TEXT + LIMIT[LIMIT.index("[campaign]") :], "cpu-tiny")
+"""Without its limit of a step's compute, so that a config can win by size."""
 TRUTH: dict[str, float] = {"tie_embeddings": -0.15, "lr": 0.2, "d_model": 0.0}
 """True effect of each of the winner's changes."""
 WON: dict[str, Scalar] = {"tie_embeddings": False, "lr": 2e-3, "d_model": 192}
@@ -127,7 +129,7 @@ def winner() -> Config:
 def campaign(winner: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a stressed campaign whose attribution reverted three of the winner's changes; one is
     harmful."""
-    directory = stressed_campaign(tmp_path_factory.mktemp("attributed"), [winner])
+    directory = stressed_campaign(tmp_path_factory.mktemp("attributed"), [winner], menu=MENU)
     plan = AttributionPlan.of(
         MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=(999, 998, 997, 996)
     )

@@ -450,8 +450,8 @@ def test_memory_that_may_be_open_nowhere_is_missing(
 
 
 def test_shared_memory_within_the_limit_counts_once(confined: LocalExecutor, raid: Raid) -> None:
-    attack, limits = world_attacks.hold_shared_unseen, {"memory_gib": 0.2}
-    result = raid.result(confined, attack, limits=limits, mib=90)
+    attack, limits = world_attacks.hold_shared_unseen, {"memory_gib": 0.35}
+    result = raid.result(confined, attack, limits=limits, mib=150)
     assert result.status == "no_score", result
 
 
