@@ -9,13 +9,15 @@ import pytest
 
 from tests.support.stub_cuda import build_stub, make_machine
 from tests.support.trials import on_gpu, trial_spec
-from tests.trainer.backends.kernels import launchers, on_cpu
+from tests.trainer.backends.kernels import launchers
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 
 pytestmark = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton has no wheel for this machine"
 )
+ON_CPU = "tests.trainer.backends.kernels.on_cpu:compile_activations"
+"""For the fork server alone to import: it opens the cache to every trial of its process."""
 TRITON_LAUNCHES_ALL_ALIKE = find_spec("triton") is not None and [
     int(part) for part in version("triton").split(".")[:2]
 ] >= [3, 7]
@@ -25,7 +27,7 @@ TRITON_LAUNCHES_ALL_ALIKE = find_spec("triton") is not None and [
 def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) -> None:
     cache, corpus = tmp_path / "campaign" / "compiled", tmp_path / "corpus"
     corpus.mkdir()
-    with LocalExecutor(entry=on_cpu.ENTRY, allow_unsandboxed=True) as executor:
+    with LocalExecutor(entry=ON_CPU, allow_unsandboxed=True) as executor:
         made = []
         for number in range(2):
             trial_dir = tmp_path / "campaign" / "trials" / str(number)
