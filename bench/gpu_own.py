@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -206,9 +207,11 @@ def _run(part: Part, place: Path, device: str, left_s: float, *, rehearse: bool)
 def _start_by(menu: Path, script: str, start: Sequence[str]) -> None:
     """Replace the first words of a drafted command, Python and the script, so that each trial is a
     new program."""
-    words = "".join(f"    {json.dumps(word)},\n" for word in start)
-    drafted = rf'    "[^"]*python[^"]*",\n    "{re.escape(script)}",\n'
-    text, replaced = re.subn(drafted, words, menu.read_text("utf-8"), count=1)
+    drafted = rf'(?m)^(command = "+\n?)\S*python\S* {re.escape(script)}(?!\S)'
+    words = shlex.join(start)
+    text, replaced = re.subn(
+        drafted, lambda found: found[1] + words, menu.read_text("utf-8"), count=1
+    )
     assert replaced, f"{menu} begins its command in another way"
     menu.write_text(re.sub(r"(?m)^(main|preload) = .*\n", "", text), "utf-8")
 
