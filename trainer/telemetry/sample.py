@@ -169,6 +169,10 @@ class TelemetryFile:
         return io.FileIO(open_file(self._path.parent, self._path.name, flags), "wb")
 
 
+_LONGEST = 10_000
+"""Characters of a line beyond which no loop wrote it."""
+
+
 def read_sessions(directory: Path) -> list[list[Sample]]:
     """Return the samples of a campaign's telemetry.csv by session; empty if it has none."""
     with suppress(OSError):
@@ -181,7 +185,9 @@ def _sessions(text: str) -> list[list[Sample]]:
     """Return the samples by session, without unreadable lines."""
     sessions: list[list[Sample]] = []
     last_s = math.inf
-    for row in csv.DictReader(line for line in text.splitlines() if "\0" not in line):
+    # No line of ours is long or has quotes; a reader that knows quotes may join many lines.
+    lines = (line for line in text.splitlines() if "\0" not in line and len(line) < _LONGEST)
+    for row in csv.DictReader(lines, quoting=csv.QUOTE_NONE):
         if None in row.values() or None in row:
             continue  # a line that a power cut left too short, or two in one
         with suppress(ValueError):
