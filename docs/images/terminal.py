@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-LINES, COLUMNS = 24, 100
+LINES, COLUMNS = 28, 100
 STYLES = {r"\bkeep\b": "bold green", r"\bdiscard\b": "dim", r"^[a-z]+ ": "bold"}
 
 with Path(os.devnull).open("w") as nowhere:
