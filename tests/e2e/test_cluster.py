@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ import pytest
 from tests.support.accounts import check_campaign_complete
 from tests.support.campaigns import Toy, killed_after
 from tests.support.ray_clusters import LocalCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_beside, wait_until
 
 pytestmark = pytest.mark.slow
-MANY = 10_000
 
 
 def on(cluster: LocalCluster, *more: str) -> list[str]:
@@ -49,7 +47,7 @@ def test_the_doctor_and_trials_know_each_node(cluster: LocalCluster, tmp_path: P
 def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     first = toy.start(4, *on(cluster))
-    wait_until(lambda: (toy.campaign / "trajectory.jsonl").exists() and toy.iterations() != [])
+    wait_until(lambda: toy.iterations() != [])
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
     before = toy.rows()
@@ -77,32 +75,28 @@ def ran_on(toy: Toy) -> list[str]:
     return [trial["place"]["node"] for row in toy.iterations() for trial in row["trials"]]
 
 
-def reached(toy: Toy, iterations: int, running: subprocess.Popen[str]) -> None:
-    """Wait until the campaign has this many iterations; fail if the loop ends first."""
-    journal = toy.campaign / "trajectory.jsonl"
-    wait_until(lambda: running.poll() is not None or (journal.exists() and done(toy) >= iterations))
-    assert running.poll() is None, running.communicate()[0]
-
-
 def done(toy: Toy) -> int:
     return len(toy.iterations())
 
 
 def test_a_lost_node_is_used_again_when_it_is_back(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    with killed_after(toy.start(MANY, *on(cluster))) as running:
-        reached(toy, 2, running)
+    night, said = toy.start_night(*on(cluster))
+    with killed_after(night) as running:
+        wait_beside(running, said, lambda: done(toy) >= 2)
         cluster.nodes["spark2"].lose()
-        reached(toy, done(toy) + 6, running)
+        lost_at = done(toy)
+        wait_beside(running, said, lambda: done(toy) >= lost_at + 6)
         # A row of an iteration that began before the loss may still name the lost node.
-        wait_until(lambda: set(ran_on(toy)[-4:]) == {"spark1"})
+        wait_beside(running, said, lambda: set(ran_on(toy)[-4:]) == {"spark1"})
         before = len(ran_on(toy))
-        cluster.add("spark2")
-        wait_until(lambda: "spark2" in ran_on(toy)[before:])
+        back = cluster.add("spark2")
+        wait_beside(running, said, lambda: back.ended or "spark2" in ran_on(toy)[before:])
+        assert not back.ended, back.log.read_text()
         running.send_signal(signal.SIGINT)
-        output, _ = running.communicate()
-    assert running.returncode == 130, output
-    assert "raylet" not in output, "Ray's own words are for nobody"
+        running.wait()
+    assert running.returncode == 130, said.read_text()
+    assert "raylet" not in said.read_text(), "Ray's own words are for nobody"
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
     check_campaign_complete(toy, done(toy))
 
@@ -110,11 +104,12 @@ def test_a_lost_node_is_used_again_when_it_is_back(cluster: LocalCluster, tmp_pa
 def test_a_lost_head_ends_a_session_that_resumes(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
     toy.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "10"
-    with killed_after(toy.start(MANY, *on(cluster))) as running:
-        reached(toy, 2, running)
+    night, said = toy.start_night(*on(cluster))
+    with killed_after(night) as running:
+        wait_beside(running, said, lambda: done(toy) >= 2)
         cluster.nodes["head"].lose()
-        running.communicate()
-    assert running.returncode == 1
+        running.wait()
+    assert running.returncode == 1, said.read_text()
     wait_until(lambda: cluster.trial_processes() == [])
     cluster.begin_anew()
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0

@@ -8,10 +8,9 @@ from tests.support import postgres
 from tests.support.accounts import dump, rebuilt, rest_faults
 from tests.support.campaigns import Toy, killed_after
 from tests.support.postgres import Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_beside, wait_until
 
 pytestmark = pytest.mark.slow
-MANY = 10_000
 
 
 @pytest.fixture
@@ -31,8 +30,7 @@ def toy(tmp_path: Path, database: Server) -> Toy:
 
 
 def iterations(toy: Toy) -> int:
-    journal = toy.campaign / "trajectory.jsonl"
-    return len(toy.iterations()) if journal.exists() else 0
+    return len(toy.iterations())
 
 
 def indexed(database: Server) -> int:
@@ -42,17 +40,19 @@ def indexed(database: Server) -> int:
 
 def test_a_server_that_dies_is_caught_up_once_it_is_back(toy: Toy, database: Server) -> None:
     # With this z_keep many candidates are kept.
-    with killed_after(toy.start(MANY, "--set=z_keep=0")) as running:
-        wait_until(lambda: iterations(toy) >= 2)
+    night, said = toy.start_night("--set=z_keep=0")
+    with killed_after(night) as running:
+        wait_beside(running, said, lambda: iterations(toy) >= 2)
         database.kill()
         without = iterations(toy)
-        wait_until(lambda: iterations(toy) >= without + 3 or running.poll() is not None)
-        assert running.poll() is None, "the night goes on without it"
+        # The night goes on without it.
+        wait_beside(running, said, lambda: iterations(toy) >= without + 3)
         database.start()
         missed = len(toy.rows())
-        wait_until(lambda: indexed(database) > missed)
+        wait_beside(running, said, lambda: indexed(database) > missed)
         running.send_signal(signal.SIGINT)
-        output, _ = running.communicate()
+        running.wait()
+    output = said.read_text()
     assert running.returncode == 130, output
     assert output.count("the history lags behind the journal") == 1, "said once"
     assert "secret" not in output

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from filelock import FileLock
 
@@ -197,13 +197,22 @@ class Toy:
     def start(self, iters: int, *more: str) -> subprocess.Popen[str]:
         return self.started(*self.arguments(iters, *more)[1:])
 
-    def started(self, *words: str) -> subprocess.Popen[str]:
+    def start_night(self, *more: str) -> tuple[subprocess.Popen[str], Path]:
+        """Start a loop that only a signal ends; return it, and the file of what it says.
+
+        A pipe that nobody reads would stop it after some hundred iterations.
+        """
+        said = self.home / "night.txt"
+        with said.open("w") as file:
+            return self.started(*self.arguments(10_000, *more)[1:], into=file), said
+
+    def started(self, *words: str, into: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [str(COMMAND), *words],
             cwd=self.home,
             env=self.environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=into,
             stderr=subprocess.STDOUT,
             text=True,
         )
@@ -218,8 +227,9 @@ class Toy:
         return json.loads(done.stdout)
 
     def rows(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """Return the journal's whole rows; a loop that runs may be in the middle of writing one."""
-        text = (self.campaign / "trajectory.jsonl").read_text("utf-8")
+        """Return the journal's whole rows; a loop may be writing one, or have written none yet."""
+        journal = self.campaign / "trajectory.jsonl"
+        text = journal.read_text("utf-8") if journal.exists() else ""
         rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return [row for row in rows if kind in (None, row["kind"])]
 

@@ -32,7 +32,7 @@ class LocalNode:
 
     def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
         self.name = name
-        self._log = log
+        self.log = log
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
             *("--disable-usage-stats", "--include-log-monitor=false"),
@@ -52,7 +52,12 @@ class LocalNode:
 
     @property
     def started(self) -> bool:
-        return "Ray runtime started" in self._log.read_text()
+        return "Ray runtime started" in self.log.read_text()
+
+    @property
+    def ended(self) -> bool:
+        """Whether Ray gave it up, as it does when one of its processes ends."""
+        return self._process.poll() is not None
 
     def processes(self, word: str = "") -> list[psutil.Process]:
         """Return the live processes below it, with ``word`` in their command lines."""
@@ -74,7 +79,7 @@ class LocalNode:
 
     def lose(self) -> None:
         """Kill everything at once, as a power loss would, with the processes that trials left."""
-        if self._process.poll() is not None:
+        if self.ended:
             return
         doomed = [psutil.Process(self._process.pid), *self.processes()]
         for process in doomed:
@@ -127,7 +132,8 @@ class LocalCluster:
         log = self._directory / f"{name}-{self._starts}.start"
         node = LocalNode(name, arguments, self._environ, log)
         self.nodes[name] = node
-        wait_until(lambda: node.started)  # two at once would take the same socket's name
+        wait_until(lambda: node.ended or node.started)  # two at once would take one socket's name
+        assert node.started, log.read_text()
         return node
 
     def begin_anew(self) -> None:
