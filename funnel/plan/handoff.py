@@ -21,8 +21,8 @@ from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.recipe import Recipe, carried_recipe, departures, make_recipes
 from funnel.plan.risks import (
+    LaunchReason,
     LaunchVerdict,
-    Reason,
     against,
     forecast_risks,
     risks,
@@ -61,7 +61,7 @@ class Handoff:
     """None if no ladder of the recipe gives one."""
     money: Bill
     checks: tuple[Check, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[LaunchReason, ...]
     """What speaks against the launch, the heaviest first, then its risks."""
     changes: tuple[CarriedChange, ...]
     """The search's changes, and how each was carried."""
@@ -105,7 +105,7 @@ def make_handoff(
     except HandoffError as error:
         no_forecast = str(error)
     texts = *risks(case, recipes[0], booking), *forecast_risks(recipes[0], forecast, no_forecast)
-    borne = [Reason(verdict="GO", text=text) for text in texts]
+    borne = [LaunchReason(verdict="GO", text=text) for text in texts]
     carried = {one.name: (one.target, one.rule) for one in recipes[0].projection.carried}
     return Handoff(
         case=case,

@@ -25,7 +25,7 @@ WEIGHTS: tuple[LaunchVerdict, ...] = ("GO", "NOT YET", "DO NOT LAUNCH")
 """The verdicts, the heaviest last."""
 
 
-class Reason(Frozen):
+class LaunchReason(Frozen):
     """A reason of a plan's verdict."""
 
     verdict: LaunchVerdict
@@ -166,26 +166,30 @@ def _doubts(case: LaunchCase) -> Iterator[str]:
         )
 
 
-def against(case: LaunchCase, ladder: LadderResult | None) -> Iterator[Reason]:
+def against(case: LaunchCase, ladder: LadderResult | None) -> Iterator[LaunchReason]:
     """Yield what speaks against a launch now, the heaviest first."""
     best, search = case.candidates[0], case.search
     if best.config == menu_of(case.row).baseline:
-        yield Reason(verdict="DO NOT LAUNCH", text="the winner is the baseline: nothing was found")
+        yield LaunchReason(
+            verdict="DO NOT LAUNCH", text="the winner is the baseline: nothing was found"
+        )
     elif search.kept == 0:
         text = f"the search kept nothing in {search.iterations} iterations"
-        yield Reason(verdict="DO NOT LAUNCH", text=text)
+        yield LaunchReason(verdict="DO NOT LAUNCH", text=text)
     lead = best.standing.delta_vs_baseline
     if lead is not None and lead >= 0:
         text = f"in the long runs the winner is no better than the baseline ({lead:+.4f})"
-        yield Reason(verdict="DO NOT LAUNCH", text=text)
+        yield LaunchReason(verdict="DO NOT LAUNCH", text=text)
     gain = case.confirmed[1].headline if case.confirmed else None
     if gain is not None and gain.lo > 0:
         text = f"on fresh runs the winner is worse than the baseline: {case.confirmed_words}"
-        yield Reason(verdict="DO NOT LAUNCH", text=text)
+        yield LaunchReason(verdict="DO NOT LAUNCH", text=text)
     elif case.confirmed is None or not case.confirmed[1].stands:
         text = f"the winner's gain is not confirmed on fresh runs: {case.confirmed_words}"
-        yield Reason(verdict="NOT YET", text=text)
-    yield from (Reason(verdict="NOT YET", text=text) for text in _open_questions(case, ladder))
+        yield LaunchReason(verdict="NOT YET", text=text)
+    yield from (
+        LaunchReason(verdict="NOT YET", text=text) for text in _open_questions(case, ladder)
+    )
 
 
 def _open_questions(case: LaunchCase, ladder: LadderResult | None) -> Iterator[str]:
@@ -222,6 +226,6 @@ def _open_questions(case: LaunchCase, ladder: LadderResult | None) -> Iterator[s
         )
 
 
-def verdict_of(reasons: Sequence[Reason]) -> LaunchVerdict:
+def verdict_of(reasons: Sequence[LaunchReason]) -> LaunchVerdict:
     """Return the verdict: that of the heaviest reason."""
     return max((one.verdict for one in reasons), key=WEIGHTS.index, default="GO")

@@ -96,9 +96,9 @@ def stress(
         work = experiment(
             session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        expected_s = sum(map(work.expected_s, work.missing()))
-        cost = usd_text(use_usd(read_rates(), expected_s))
-        hours = f"{duration_text(expected_s)} of the machine, electricity and write-off"
+        left_s = work.expected_left_s()
+        cost = usd_text(use_usd(read_rates(), left_s))
+        hours = f"{duration_text(left_s)} of the machine, electricity and write-off"
         greet(session, *work.announcement(), f"cost      about {cost}: {hours}")
         ask_if_long(work, yes=yes)
         report = StressReport.of(work, work.run())

@@ -24,7 +24,7 @@ import types
 import typing
 
 _MARK = "\x1eautoresearch-option "
-"""As in this package."""
+"""``MARK`` of ``trainer.command.observing``, which the script's Python may lack."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AFTER_PART_S = 10
 """Seconds in which a script that parses only what it knows must parse the rest."""
