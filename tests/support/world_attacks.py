@@ -248,10 +248,10 @@ def outlive(trial_dir: Path, beat: str) -> None:
     time.sleep(600)
 
 
-def fill_shared_memory(trial_dir: Path, mib: int) -> None:
-    """Write to a file of /dev/shm that has no name any more."""
-    with Path("/dev/shm/hoard").open("wb", buffering=0) as file:
-        Path("/dev/shm/hoard").unlink()
+def fill_folder(trial_dir: Path, folder: str, mib: int) -> None:
+    """Write to a file of a folder in memory that has no name any more."""
+    with Path(folder, "hoard").open("wb", buffering=0) as file:
+        Path(folder, "hoard").unlink()
         for _ in range(mib):
             file.write(bytes(1 << 20))
         time.sleep(30)

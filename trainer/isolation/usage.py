@@ -232,8 +232,8 @@ def _kib_by_name(text: bytes) -> dict[bytes, int]:
 
 
 def world_bytes(pids: Sequence[int]) -> int:
-    """Return the bytes in the /dev/shm of the world that these processes run in; 0 if they run in
-    none."""
+    """Return the bytes in /tmp and /dev/shm, which share one file system, of the world that these
+    processes run in; 0 if they run in none."""
     outside = Path("/").stat().st_dev
     for pid in reversed(pids):  # the last ones are deepest in the tree
         try:

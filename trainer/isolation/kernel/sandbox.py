@@ -243,8 +243,7 @@ class Sandbox:
         )
         try:
             if in_world and reach is not None:
-                # In the home: nothing that ran before could write there (move_home).
-                world.enter(world_of(granted, spec, reach, Path(tempfile.gettempdir(), _TEMPORARY)))
+                world.enter(world_of(granted, spec, reach))
             limit_resources(spec, self.user_tasks)
             check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
             if self.layers.confine:
@@ -262,14 +261,8 @@ class Sandbox:
             ) from error
 
 
-def world_of(
-    granted: landlock.Grants, spec: TrialSpec, reach: Reach, temporary: Path
-) -> world.Plan:
-    """Return the world that has what is granted, and nothing else.
-
-    :param temporary: the directory for its /tmp, which is created and must not exist.
-    """
-    temporary.mkdir()
+def world_of(granted: landlock.Grants, spec: TrialSpec, reach: Reach) -> world.Plan:
+    """Return the world that has what is granted, and nothing else."""
     readable, writable, devices = [], [], []
     for path, access in granted:
         if path.is_relative_to(world.PROCESSES) or path in {*world.OWN, world.HOSTS, world.ROOT}:
@@ -287,13 +280,11 @@ def world_of(
         devices=devices,
         covered=reach.closed,
         names=(*reach.names, Path(sys.executable)),
-        temporary=temporary,
         size_bytes=None if memory_gib is None else int(memory_gib * (1 << 30)),
     )
 
 
 _PR_SET_NO_NEW_PRIVS = 38
-_TEMPORARY = "temporary"
 
 
 _SPARE_DATA_BYTES = 1 << 30

@@ -56,8 +56,7 @@ _MOST_LINKS = 40
 SHARED_MEMORY = Path("/dev/shm")
 TEMPORARY = Path("/tmp")
 OWN = (TEMPORARY, SHARED_MEMORY)
-"""Directories that each world has for itself: the first on the trial's disk, the second in
-memory."""
+"""Directories that each world has for itself, in memory of one size."""
 ROOT = Path("/")
 HOSTS = Path("/etc/hosts")
 PROCESSES = Path("/proc")
@@ -75,10 +74,8 @@ class Plan:
     """Paths below the others, files and folders, that are empty in the world."""
     names: Collection[Path]
     """Paths as the command may write them: the links on the way to them are there, too."""
-    temporary: Path
-    """The directory that is /tmp."""
     size_bytes: int | None
-    """Most bytes that /dev/shm may hold; None: half of the machine's memory."""
+    """Most bytes that /tmp and /dev/shm may hold together; None: half of the machine's memory."""
 
 
 @cache
@@ -129,13 +126,12 @@ def enter(plan: Plan) -> None:
     _raise_loopback()
     check(libc().mount(b"none", b"/", None, _PRIVATE, None), "mount")
     trees = {path: _clone(path, flags, below=True) for path, flags in places.items()}
-    temporary = _clone(str(plan.temporary), _NO_SUID | _NO_DEVICES, below=True)
     size = "50%" if plan.size_bytes is None else plan.size_bytes
     options = f"size={size},nr_inodes={_MOST_FILES},mode=755"
     _mount("tmpfs", _BASE, _NO_SUID | _NO_DEVICES, options)
     os.chdir(_BASE)
     _mount_proc()
-    _make_own(temporary, host)
+    _make_own(host)
     _attach_all(trees, covers)
     for link, target in links.items():
         place = link.lstrip("/")
@@ -234,12 +230,11 @@ def _mount_proc() -> None:
             _attach(_clone(entry.path, _READ_ONLY, below=True), entry.path)
 
 
-def _make_own(temporary: int, host: str) -> None:
-    os.makedirs("tmp")
-    _attach(temporary, "tmp")
-    os.makedirs("dev/shm")
-    os.chmod("dev/shm", 0o1777)
-    _attach(_clone("dev/shm", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS), "dev/shm")
+def _make_own(host: str) -> None:
+    for place, closed in (("tmp", 0), ("dev/shm", _NO_PROGRAMS)):
+        os.makedirs(place)
+        os.chmod(place, 0o1777)
+        _attach(_clone(place, _NO_SUID | _NO_DEVICES | closed), place)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"dev/{name}")
     os.makedirs("etc")
@@ -315,9 +310,7 @@ def main() -> None:
     separate_children()
     child = os.fork()
     if child == 0:
-        # A directory with no mounts below: a user who is not root cannot leave these out.
-        folder = Path(__file__).parent
-        enter(Plan((), (), (Path(os.devnull),), (), (), folder, size_bytes=1 << 20))
+        enter(Plan((), (), (Path(os.devnull),), (), (), size_bytes=1 << 20))
         os._exit(0 if os.getpid() == 1 and Path("/proc/1/comm").exists() else 1)
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 

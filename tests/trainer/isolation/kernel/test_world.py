@@ -429,7 +429,8 @@ def test_a_world_ends_with_its_supervisor_and_its_server(tmp_path: Path, world: 
 @pytest.mark.parametrize(
     ("attack", "arguments"),
     [
-        (world_attacks.fill_shared_memory, {"mib": 190}),
+        (world_attacks.fill_folder, {"folder": "/dev/shm", "mib": 190}),
+        (world_attacks.fill_folder, {"folder": "/tmp", "mib": 190}),
         (world_attacks.map_shared_memory, {"mib": 190}),
         (kernel_attacks.hold_in_sockets, {"pairs": 600}),
         (world_attacks.hold_shared_unseen, {"mib": 300}),
