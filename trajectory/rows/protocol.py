@@ -73,7 +73,7 @@ class Rules(Frozen):
     """The judge's thresholds; each is a setting of a campaign (:mod:`agent.settings.campaign`)."""
 
     z_keep: Annotated[NonNegative, AsOption(by_set=True)] = Field(
-        1.3, description="Standard errors by which a gain must exceed zero to be kept."
+        1.5, description="Standard errors by which a gain must exceed zero to be kept."
     )
     """Standard errors by which a gain must exceed zero at the race's end."""
     z_drop: Annotated[NonNegative, AsOption(by_set=True)] = Field(

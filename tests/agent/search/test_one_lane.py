@@ -27,7 +27,7 @@ def test_the_rows_are_those_of_before_to_the_last_bit(
     world = RateWorld(0.05, curves=True)
     world.menu = parse_menu(before[0]["menu_toml"], "the menu of then")
     monkeypatch.setattr(nights, "WORLD", world)
-    rows = rows_of(tmp_path, 30, rules=Rules(z_drop=1.0, early_stopping_threshold=0.35))
+    rows = rows_of(tmp_path, 30, rules=Rules(z_keep=1.3, z_drop=1.0, early_stopping_threshold=0.35))
     for first in (rows[0], before[0]):
         del first["menu_toml"], first["menu_sha256"]
     del before[0]["compile"]  # no choice any more
