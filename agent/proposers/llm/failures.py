@@ -13,7 +13,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from email.utils import parsedate_to_datetime
 
 import httpx2
@@ -31,16 +31,6 @@ MIN_CONTEXT = 256
 """Fewest tokens that a number in a refusal can mean as a context."""
 ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
 """Phrases by which servers say that their chat template has no system role."""
-_TOO_LONG = re.compile(
-    r"context.?(length|window|size|limit)|max_seq_len|max_num_tokens|max_model_len|token limit"
-    r"|too (long|many tokens)|(request|entity|prompt|input|content|payload)\w* too large"
-    r"|tokens\W+is too large|reduce (the|your) (length|prompt|input|messages?)"
-    r"|range of input length|max\w* (prompt|input|sequence|total) (length|tokens)"
-    r"|(prompt|input|request|tokens?|messages|length)\b.{0,80}?"
-    r"(exceed|(longer|greater|more|less) than|<=|too large|at most \d)",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Phrases by which servers say that a question is too long."""
 _FORM = re.compile(r"schema|response_format|grammar|enum", re.IGNORECASE)
 """Words of refusals of a form, whatever they say of lengths."""
 _NUMBER = r"(\d+(?:[,_]\d{3})*)(k?)\b"
@@ -52,23 +42,6 @@ _LIMIT = re.compile(
     re.IGNORECASE,
 )
 """Numbers that a refusal gives as the context, such as "maximum context length is 8192"."""
-_SPENT = re.compile(
-    r"insufficient[_ ](quota|balance|credit|fund)|credit balance|billing|payment required"
-    r"|(balance|credits?|quota) (is |are )?(exhausted|depleted|used up|too low)"
-    r"|exceeded your current|arrear|good standing|余额不足"
-    r"|(account|organization|project)\b.{0,40}(deactivated|suspended|disabled|archived)",
-    re.IGNORECASE,
-)
-"""Phrases of accounts without money or rights."""
-_WAIT = re.compile(r"(retry|try again) (in|after) (about )?\d|per[ _-]?minute", re.IGNORECASE)
-_NO_CHAT = re.compile(
-    r"not a chat model|(not|n't) support (the )?(chat|v1/chat|/v1/chat|conversation)"
-    r"|not (appear to be )?a generat|chat\W?completions?\W.{0,20}not supported"
-    r"|is not (a|an) (chat|instruct|text.?generation)"
-    r"|(is an?|only supports?) (embedding|rerank|moderation|image|speech|transcription)",
-    re.IGNORECASE,
-)
-"""Phrases by which servers say that the model does not chat."""
 _RESPONSES = re.compile(r"\bv1/responses|responses (api|endpoint)", re.IGNORECASE)
 _ROUTE = re.compile(
     r"not found|cannot post|no (such )?(route|page|endpoint)|invalid url"
@@ -76,22 +49,7 @@ _ROUTE = re.compile(
     re.IGNORECASE,
 )
 """Phrases by which servers say that they have no such page."""
-_KEY = re.compile(
-    r"\bapi[ _-]?key|\b(un)?authoriz|\bauthenticat|\binvalid (key|token)|\bcredentials?\b",
-    re.IGNORECASE,
-)
-"""Phrases by which servers refuse a key with HTTP 400, as Google's does."""
-_CHECK_KEY = "check AUTORESEARCH_LLM_API_KEY"
-_LATER = "it is retried at the next iteration"
 _LOG = "see the server's log"
-_QUESTION = "check AUTORESEARCH_LLM_MODEL, or lower --prompt-tokens below the model's context"
-_FIXES = {
-    **dict.fromkeys((301, 302, 303, 307, 308), "set AUTORESEARCH_LLM_BASE_URL to the final URL"),
-    **dict.fromkeys((401, 402, 403), _CHECK_KEY),
-    404: "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists",
-    429: _LATER,
-}
-"""Advice by HTTP status."""
 _FAULTS: tuple[tuple[type[BaseException], str, str, float], ...] = (
     (socket.gaierror, "", "check the host's name in AUTORESEARCH_LLM_BASE_URL", TRIES),
     (
@@ -126,14 +84,18 @@ class EndpointError(ProposerError):
     """Most tries of a request that fails this way."""
     retry_after_s = 0.0
     """Seconds that the server asks to wait before the next try."""
+    said = ""
+    """The server's explanation."""
+    param = ""
+    """The refused parameter, if named."""
+    lacks_chat = False
+    """Whether the server may not have ``/v1/chat/completions``, but ``/v1/responses``."""
 
 
 class RefusedError(EndpointError):
     """The same request would fail the same way again."""
 
     tries: float = 1
-    lacks_chat = False
-    """Whether the server may not have ``/v1/chat/completions``, but ``/v1/responses``."""
 
 
 class EndedError(RefusedError):
@@ -141,23 +103,80 @@ class EndedError(RefusedError):
 
 
 class RejectedError(RefusedError):
-    """The server refuses this question.
-
-    :ivar said: the server's explanation.
-    :ivar param: the refused parameter, if named.
-    """
-
-    said = ""
-    param = ""
+    """The server refuses this question."""
 
 
 class ContextError(RefusedError):
-    """The question is longer than the server's context.
-
-    :ivar context: most tokens of a question and its reply together; 0 if the server does not say.
-    """
+    """The question is longer than the server's context."""
 
     context = 0
+    """Most tokens of a question and its reply together; 0 if the server does not say."""
+
+
+_TOO_LONG = (
+    r"context.?(length|window|size|limit)|max_seq_len|max_num_tokens|max_model_len|token limit"
+    r"|too (long|many tokens)|(request|entity|prompt|input|content|payload)\w* too large"
+    r"|tokens\W+is too large|reduce (the|your) (length|prompt|input|messages?)"
+    r"|range of input length|max\w* (prompt|input|sequence|total) (length|tokens)"
+    r"|(prompt|input|request|tokens?|messages|length)\b.{0,80}?"
+    r"(exceed|(longer|greater|more|less) than|<=|too large|at most \d)"
+)
+_SHORTER = "lower --prompt-tokens, or start the server with a longer context"
+_CREDIT = "add credit or choose another endpoint, then start the loop again"
+_CHECK_KEY = "check AUTORESEARCH_LLM_API_KEY"
+_LATER = "it is retried at the next iteration"
+_QUESTION = "check AUTORESEARCH_LLM_MODEL, or lower --prompt-tokens below the model's context"
+_REFUSALS: tuple[tuple[type[EndpointError], Container[int], str, str], ...] = (
+    (EndedError, (402,), "", _CREDIT),
+    (ContextError, (413,), "", _SHORTER),
+    (ContextError, (429,), r"(request|input|prompt)\w* too large", _SHORTER),
+    (
+        EndpointError,
+        (429,),
+        r"\A(?!.*insufficient_quota).*((retry|try again) (in|after) (about )?\d|per[ _-]?minute)",
+        _LATER,
+    ),
+    (
+        EndedError,
+        (400, 401, 403, 429),
+        r"insufficient[_ ](quota|balance|credit|fund)|credit balance|billing|payment required"
+        r"|(balance|credits?|quota) (is |are )?(exhausted|depleted|used up|too low)"
+        r"|exceeded your current|arrear|good standing|余额不足"
+        r"|(account|organization|project)\b.{0,40}(deactivated|suspended|disabled|archived)",
+        _CREDIT,
+    ),
+    (
+        EndedError,
+        (400, 404, 405, 422, 501),
+        r"not a chat model|(not|n't) support (the )?(chat|v1/chat|/v1/chat|conversation)"
+        r"|not (appear to be )?a generat|chat\W?completions?\W.{0,20}not supported"
+        r"|is not (a|an) (chat|instruct|text.?generation)"
+        r"|(is an?|only supports?) (embedding|rerank|moderation|image|speech|transcription)",
+        "name a model that chats in AUTORESEARCH_LLM_MODEL",
+    ),
+    (ContextError, (400, 422, 500), _TOO_LONG, _SHORTER),
+    (
+        RefusedError,
+        (400, 422),
+        r"\bapi[ _-]?key|\b(un)?authoriz|\bauthenticat|\binvalid (key|token)|\bcredentials?\b",
+        _CHECK_KEY,
+    ),
+    (RefusedError, (400, 415, 422), "content_filter", _QUESTION),
+    (RejectedError, (400, 415, 422), "", _QUESTION),
+    (RejectedError, (500, 501), "", _LATER),
+    (EndpointError, (429, *range(500, 600)), "", _LATER),
+    (RefusedError, range(300, 400), "", "set AUTORESEARCH_LLM_BASE_URL to the final URL"),
+    (RefusedError, (401, 403), "", _CHECK_KEY),
+    (
+        RefusedError,
+        (404,),
+        "",
+        "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists",
+    ),
+    (RefusedError, range(1000), "", _QUESTION),
+)
+"""What a refusal means, its HTTP statuses, words of the server in any case, and advice; the first
+row that fits counts."""
 
 
 def refusal(where: str, error: APIStatusError, redact: Callable[[str], str]) -> EndpointError:
@@ -172,41 +191,23 @@ def refusal(where: str, error: APIStatusError, redact: Callable[[str], str]) -> 
     raw = redact(response.text[:4000])
     said = quoted(explained, SAID_CHARACTERS) or quoted(raw) or "no reason given"
     words = f"{error.code} {error.type} {explained} {raw}"
-    is_form = _FORM.search(explained) is not None
-    is_wait = "insufficient_quota" not in words and _WAIT.search(words) is not None
-    kind: type[EndpointError] = RefusedError
-    fix = _FIXES.get(status, _LATER if status >= 500 else _QUESTION)
-    if status == 402 or (status in {400, 401, 403, 429} and _SPENT.search(words) and not is_wait):
-        kind, fix = EndedError, "add credit or choose another endpoint, then start the loop again"
-    elif status in {400, 404, 405, 422, 501} and _NO_CHAT.search(words):
-        kind, fix = EndedError, "name a model that chats in AUTORESEARCH_LLM_MODEL"
-    elif status == 413 or (
-        status in {400, 422, 429, 500} and not is_form and _is_too_long(status, words)
-    ):
-        kind, fix = ContextError, "lower --prompt-tokens, or start the server with a longer context"
-    elif status in {400, 422} and _KEY.search(said):
-        fix = _CHECK_KEY
-    elif status in {400, 415, 422, 500, 501} and "content_filter" not in words:
-        kind = RejectedError
-    elif status == 429 or status >= 500:
-        kind = EndpointError
+    kind, fix = next(
+        (kind, fix)
+        for kind, statuses, pattern, fix in _REFUSALS
+        if status in statuses
+        and re.search(pattern, words, re.IGNORECASE | re.DOTALL)
+        and not (pattern == _TOO_LONG and _FORM.search(explained))
+    )
     failed = kind(f"{where} answered HTTP {status} ({said}); {fix}")
     failed.retry_after_s = retry_after_s(response)
+    failed.said, failed.param = said, error.param or ""
+    is_route = status in {404, 405} and "model" not in said.lower() and _ROUTE.search(said)
+    failed.lacks_chat = bool(is_route or _RESPONSES.search(words))
     if isinstance(failed, ContextError):
         failed.context = _limit(f"{explained} {raw}")
-    elif isinstance(failed, RejectedError):
-        failed.said, failed.param = said, error.param or ""
-        failed.tries = TRIES if status == 500 and not ROLES.search(said) else 1
-    if isinstance(failed, RefusedError):
-        is_route = status in {404, 405} and "model" not in said.lower() and _ROUTE.search(said)
-        failed.lacks_chat = bool(is_route or _RESPONSES.search(words))
+    if isinstance(failed, RejectedError) and status == 500 and not ROLES.search(said):
+        failed.tries = TRIES
     return failed
-
-
-def _is_too_long(status: int, words: str) -> bool:
-    """Return whether a server says that a question is too long, and not only that there were too
-    many."""
-    return bool(_TOO_LONG.search(words)) and (status != 429 or "too large" in words.lower())
 
 
 def _limit(words: str) -> int:
