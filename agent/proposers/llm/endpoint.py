@@ -353,9 +353,6 @@ class Endpoint:
         except ValueError as error:
             if shown.lstrip("\ufeff \r\n").startswith(("{", "[", "data:")):
                 why = f"the reply is broken JSON ({error}): {quoted(shown)}"
-        encoding = response.headers.get("content-encoding", "gzip")
-        if encoding.lower() not in f"{response.request.headers['accept-encoding']}, identity":
-            why = f"the reply is encoded as {encoding:.20}, which was not offered"
         return Reply(shown, mode, latency_s, why, is_completion=False)
 
     def _reply_tokens(self, messages: Sequence[Message]) -> int:

@@ -67,8 +67,8 @@ class _Sent:
     http: httpx2.Client
     job: str = ""
     """Where the answer to a queued question will be."""
-    answers: list[EndpointError] = field(default_factory=list)
-    """Failures of which the server told."""
+    told: EndpointError | None = None
+    """The last failure of which the server told."""
 
 
 class Wire:
@@ -91,9 +91,8 @@ class Wire:
         self._secrets = [secret for secret in (key, url.password) if secret]
         self._is_silent = False
         self._allowed_s = self._ends = 0.0
+        self._where = f"the endpoint {self.base_url}"
         proxy = _proxy_of(url)
-        via = f" (through the proxy {shown(proxy)})" if proxy else ""
-        self._where = f"the endpoint {self.base_url}{via}"
         # A pool that the deadline closed forgets a connection that comes up later, so each
         # connection must close itself.
         self._options: dict[str, Any] = {
@@ -125,6 +124,8 @@ class Wire:
                 "or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR, or "
                 f"list {url.host} in NO_PROXY"
             ) from None
+        if proxy:
+            self._where += f" (through the proxy {shown(httpx2.URL(proxy))})"
 
     def begin(self) -> None:
         """Begin a question: all its requests share the deadline that counts from now."""
@@ -166,9 +167,9 @@ class Wire:
         except (TimeoutError, EndpointError) as error:
             sent.http.close()
             last = error if isinstance(error, EndpointError) else self._silence(error)
-            if sent.answers and last is not sent.answers[-1]:
+            if sent.told and last is not sent.told:
                 # The server's last answer is more informative than the silence since.
-                last = EndpointError(str(sent.answers[-1]))
+                last = EndpointError(str(sent.told))
             self._is_silent = not isinstance(last, RefusedError)
             raise last from None
         self._is_silent = False
@@ -181,18 +182,17 @@ class Wire:
         try:
             response = client.get(sent.job, cast_to=httpx2.Response) if sent.job else ask(client)
         except APIStatusError as error:
-            sent.answers.append(self.refused(error))
-            raise sent.answers[-1] from None
+            sent.told = self.refused(error)
+            raise sent.told from None
         except APIConnectionError as error:
             raise self._silence(error) from None
         if response.status_code != 202:
             return response
         sent.job = job_of(response, self._where)
         late = f"queued the question and did not answer it within {self._allowed_s:g} s"
-        queued = EndpointError(f"{self._where} {late}; raise AUTORESEARCH_LLM_DEADLINE_S")
-        queued.retry_after_s = retry_after_s(response)
-        sent.answers.append(queued)
-        raise queued
+        sent.told = EndpointError(f"{self._where} {late}; raise AUTORESEARCH_LLM_DEADLINE_S")
+        sent.told.retry_after_s = retry_after_s(response)
+        raise sent.told
 
     def _silence(self, error: Exception) -> EndpointError:
         return silence(self._where, error, self._allowed_s, self.redacted)
@@ -274,12 +274,9 @@ def _is_private(host: str) -> bool:
     return "." not in host or host.endswith((".localhost", ".local", ".internal"))
 
 
-def shown(url: httpx2.URL | str) -> str:
+def shown(url: httpx2.URL) -> str:
     """Return a URL without its possibly secret parts."""
-    try:
-        return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
-    except httpx2.InvalidURL:
-        return "(not a URL)"
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))
 
 
 def _proxy_of(url: httpx2.URL) -> str | None:
