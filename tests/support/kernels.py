@@ -73,6 +73,17 @@ def calls() -> Iterator[Call]:
         targets_C = torch.tensor([0, VOCAB - 1, 77])
         yield Call("cross_entropy", "loss_and_gradient_", (logits_CW, targets_C, VOCAB, 0.3))
         yield Call("cross_entropy", "exact_nll", (logits_CW, targets_C, VOCAB))
+        for n_head, n_kv_head, head_dim in ((5, 5, 6), (6, 2, 40), (3, 1, 7)):
+            qkv_NR = normal(6, (n_head + 2 * n_kv_head) * head_dim, dtype=dtype)
+            counts = (n_head, n_kv_head, n_kv_head)
+            into = [normal(6, heads, head_dim, dtype=dtype) for heads in counts]
+            for gains in ((normal(head_dim), normal(head_dim)), (None, None)):
+                tables = [None, normal(3, head_dim)]
+                for turn_TK in tables[: 2 - head_dim % 2]:  # an odd head cannot be rotated
+                    arguments = (qkv_NR, *gains, turn_TK, n_head, n_kv_head)
+                    yield Call("heads", "heads", arguments)
+                    arguments = (*into, qkv_NR, *gains, turn_TK)
+                    yield Call("heads", "heads_backward", arguments)
     for stopped in (0.0, 1.0):
         for copied in (None, torch.zeros(64, 47, dtype=torch.bfloat16)):
             state = (*(normal(33, 47) for _ in "abc"), normal(33, 47).abs())
@@ -97,3 +108,8 @@ def assert_same(got: list[Tensor | None], wanted: list[Tensor | None]) -> None:
         got_fp32, wanted_fp32 = one.cpu().float(), other.cpu().float()
         atol = rtol * wanted_fp32.abs().max().item()
         torch.testing.assert_close(got_fp32, wanted_fp32, rtol=rtol, atol=atol)
+
+
+def fp32_heads() -> list[Call]:
+    """Return the calls of the heads' kernels whose tensors are all fp32."""
+    return [c for c in calls() if c.kernels == "heads" and c.arguments[0].element_size() == 4]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from trainer.backends.coded import CodeFunction, code_function
 from trainer.backends.kernels import NORM_EPS
-from trainer.backends.kernels.operations import activated
+from trainer.backends.kernels.operations import activated, rotated
 from trainer.backends.muon import Piece
 from trainer.backends.products import cpu_multiplies_bf16, linear
 from trainer.spec import Config
@@ -87,12 +88,8 @@ def _attend_short_bf16(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor
 Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """``(x_NI, weight_OI) -> y_NO``, in the dtype of ``x``; the weight is fp32."""
 
-HeadNorm: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""``(x_BTHK, gain_K) -> y_BTHK``: each head's row scaled to 1, times the heads' shared gain."""
-
-
-def _unit(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
-    return functional.rms_norm(x_BTHK, gain_K.shape, gain_K.to(x_BTHK.dtype), NORM_EPS)
+Heads: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""``q_BTHK``, ``k_BTGK`` and ``v_BTGK``: what attention takes, before it is transposed."""
 
 
 class Block(nn.Module):
@@ -130,7 +127,7 @@ class Block(nn.Module):
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         """Transform ``x_ND``, ``batch`` sequences end to end, to the same shape."""
         qkv_NR = linear(self.attention_norm(x_ND), self.qkv_RD)
-        attended_ND = linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
+        attended_ND = linear(self.attend(self.heads(qkv_NR, batch, rotary)), self.out_DD)
         x_ND = self._add(x_ND, self.attention_output_norm(attended_ND), self.attention_residual)
         up = linear(self.feed_forward_norm(x_ND), self.up_FD)
         if self.activation_code is None:
@@ -155,27 +152,26 @@ class Block(nn.Module):
             return x_ND + branch_ND
         return code(x_ND, branch_ND, self.layer, self.n_layer)  # type: ignore[no-any-return]
 
-    def attend_heads(
-        self, qkv_NR: Tensor, batch: int, rotary: Rotary | None, unit: HeadNorm = _unit
-    ) -> Tensor:
-        """Return attention's output, ``[N, D]``, before its projection.
-
-        :param unit: the norm of heads, if they are normed; by default in torch's operators.
-        """
-        heads = (self.n_head, self.n_kv_head, self.n_kv_head)
-        qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
+    def heads(self, qkv_NR: Tensor, batch: int, rotary: Rotary | None) -> Heads:
+        """Split the product of queries, keys and values; norm and rotate the first two."""
+        counts = (self.n_head, self.n_kv_head, self.n_kv_head)
+        qkv_BTHK = qkv_NR.view(batch, -1, sum(counts), self.head_dim)
         # Split before transposing, so that the backward pass lays their gradients end to end.
-        q_BTHK, k_BTGK, v_BTGK = qkv_BTHK.split_with_sizes(heads, 2)
+        q_BTHK, k_BTGK, v_BTGK = qkv_BTHK.split_with_sizes(counts, 2)
         if self.query_gain_K is not None and self.key_gain_K is not None:
             q_BTHK, k_BTGK = unit(q_BTHK, self.query_gain_K), unit(k_BTGK, self.key_gain_K)
-        q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTGK, v_BTGK))
         if rotary is not None:
-            q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)
+            q_BTHK, k_BTGK = rotary(q_BTHK), rotary(k_BTGK)
+        return q_BTHK, k_BTGK, v_BTGK
+
+    def attend(self, heads: Heads) -> Tensor:
+        """Return attention's output, ``[N, D]``, before its projection."""
+        q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in heads)
         if self.scores_code is None:
             y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
         else:
             y_BHTK = attend_by_scores(q_BHTK, k_BGTK, v_BGTK, self.scores_code)
-        return y_BHTK.transpose(1, 2).reshape(qkv_NR.shape[0], -1)
+        return y_BHTK.transpose(1, 2).flatten(0, 1).flatten(1)
 
 
 class Norm(nn.Module):
@@ -189,17 +185,22 @@ class Norm(nn.Module):
 
     def forward(self, x_ND: Tensor) -> Tensor:
         """Return ``x_ND`` with its rows scaled to 1, times the gain."""
-        shape = self.gain_D.shape
         gain_D: Tensor = self.gain_D
         if self.code is not None:
             return self.code(x_ND, gain_D.to(x_ND.dtype))  # type: ignore[no-any-return]
-        if self.rms or x_ND.is_cuda:
-            # The fused kernels need a single dtype. With two, RMSNorm warns and falls back to
-            # several kernels, and CUDA's LayerNorm refuses.
-            gain_D = gain_D.to(x_ND.dtype)
         if self.rms:
-            return functional.rms_norm(x_ND, shape, gain_D, NORM_EPS)
-        return functional.layer_norm(x_ND, shape, gain_D, None, NORM_EPS)
+            return unit(x_ND, gain_D)
+        if x_ND.is_cuda:
+            gain_D = gain_D.to(x_ND.dtype)  # CUDA's kernel refuses two dtypes
+        return functional.layer_norm(x_ND, gain_D.shape, gain_D, None, NORM_EPS)
+
+
+def unit(x: Tensor, gain: Tensor) -> Tensor:
+    """Return the RMS norm of rows, times the gain.
+
+    The gain is cast, since with two dtypes torch warns and falls back to several kernels.
+    """
+    return functional.rms_norm(x, gain.shape, gain.to(x.dtype), NORM_EPS)
 
 
 class Rotary(nn.Module):
@@ -212,15 +213,29 @@ class Rotary(nn.Module):
         exponent_P = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
         position_T = torch.arange(seq_len, device=device, dtype=torch.float32)
         angle_TP = torch.outer(position_T, base**-exponent_P)
-        self.register_buffer("cos_TK", angle_TP.cos().repeat(1, 2), persistent=False)
-        sin_TP = angle_TP.sin()
-        self.register_buffer("sin_TK", torch.cat((-sin_TP, sin_TP), 1), persistent=False)
+        turn_TK = torch.cat((angle_TP.cos(), angle_TP.sin()), 1)
+        self.register_buffer("turn_TK", turn_TK, persistent=False)
 
-    def forward(self, x_BHTK: Tensor) -> Tensor:
+    def forward(self, x_BTHK: Tensor) -> Tensor:
         """Rotate queries or keys; the result has the same shape and dtype."""
-        length, head_dim = x_BHTK.shape[-2:]
-        cos_TK, sin_TK = self.get_buffer("cos_TK")[:length], self.get_buffer("sin_TK")[:length]
-        return (x_BHTK * cos_TK + x_BHTK.roll(head_dim // 2, -1) * sin_TK).to(x_BHTK.dtype)
+        y_BTHK: Tensor = _Rotated.apply(  # type: ignore[no-untyped-call]
+            x_BTHK, self.get_buffer("turn_TK")
+        )
+        return y_BTHK
+
+
+class _Rotated(torch.autograd.Function):
+    """A rotation, whose gradient is rotated back, so that it keeps nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTHK: Tensor, turn_TK: Tensor) -> Tensor:
+        ctx.turn_TK = turn_TK
+        return rotated(x_BTHK, turn_TK)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_BTHK: Tensor) -> tuple[Tensor, None]:
+        return rotated(gradient_BTHK, ctx.turn_TK, -1.0), None
 
 
 def empty(*shape: int, device: torch.device) -> nn.Parameter:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from trainer.backends.blocks import Block, Norm, Rotary
+from trainer.backends.blocks import Block, Heads, Norm, Rotary
 from trainer.backends.kernels import operations
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Activation
@@ -41,7 +41,8 @@ class FusedBlock:
         """Run the block on ``x`` and ``delta``, whose sum is its input; return the same pair."""
         block = self._block
         x_ND, qkv_NR = _entering(x_ND, delta_ND, block.attention_norm, self.qkv)
-        attended_ND = linear(block.attend_heads(qkv_NR, batch, rotary, normed_heads), self.out)
+        heads = heads_of(block, qkv_NR, batch, rotary)
+        attended_ND = linear(block.attend(heads), self.out)
         attended_ND = self._branch(attended_ND, block.attention_output_norm)
         x_ND, up = _entering(x_ND, attended_ND, block.feed_forward_norm, self.up)
         fed_ND = activation_linear(up, self.down, block.activation)
@@ -84,10 +85,18 @@ def normed(x_ND: Tensor, delta_ND: Tensor | None, norm: Norm) -> Tensor:
     return y_ND
 
 
-def normed_heads(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
-    """Return the RMS norm of each head, as a contiguous tensor."""
-    y_BTHK: Tensor = _HeadNorm.apply(x_BTHK, gain_K)  # type: ignore[no-untyped-call]
-    return y_BTHK
+def heads_of(block: Block, qkv_NR: Tensor, batch: int, rotary: Rotary | None) -> Heads:
+    """Return :meth:`Block.heads`, with a norm and a rotation in one kernel each way."""
+    if rotary is None and block.query_gain_K is None:
+        return block.heads(qkv_NR, batch, None)
+    length = len(qkv_NR) // batch
+    turn_TK = None if rotary is None else rotary.get_buffer("turn_TK")[:length]
+    gains = block.query_gain_K, block.key_gain_K
+    heads: Heads = _Heads.apply(  # type: ignore[no-untyped-call]
+        qkv_NR, *gains, turn_TK, block.n_head, block.n_kv_head
+    )
+    q_NHK, k_NGK, v_NGK = heads
+    return tuple(x.unflatten(0, (batch, length)) for x in (q_NHK, k_NGK, v_NGK))
 
 
 def linear(x_NI: Tensor, weight: RoundedWeight) -> Tensor:
@@ -165,29 +174,31 @@ class _Norm(torch.autograd.Function):
         return into_x_ND, into_x_ND if ctx.added else None, into_gain_D, None
 
 
-class _HeadNorm(torch.autograd.Function):
-    """The norm of heads, which keeps no copy of its input.
-
-    The input is part of a token's row of queries, keys and values, which the values keep anyway.
-    """
+class _Heads(torch.autograd.Function):
+    """Queries and keys, normed or rotated or both, and the values, which are a view."""
 
     @staticmethod
-    def forward(ctx: Any, x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
-        ctx.save_for_backward(x_BTHK, gain_K)
-        return operations.norm(_rows(x_BTHK), gain_K, True).view(x_BTHK.shape)
+    def forward(
+        ctx: Any,
+        qkv_NR: Tensor,
+        query_gain_K: Tensor | None,
+        key_gain_K: Tensor | None,
+        turn_TK: Tensor | None,
+        n_head: int,
+        n_kv_head: int,
+    ) -> Heads:
+        ctx.save_for_backward(qkv_NR, query_gain_K, key_gain_K, turn_TK)
+        q_NHK, k_NGK = operations.heads(
+            qkv_NR, query_gain_K, key_gain_K, turn_TK, n_head, n_kv_head
+        )
+        v_NGK = qkv_NR.unflatten(1, (n_head + 2 * n_kv_head, -1))[:, -n_kv_head:]
+        return q_NHK, k_NGK, v_NGK
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_BTHK: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTHK, gain_K = ctx.saved_tensors
-        into_x, into_gain_K = operations.norm_backward(
-            _rows(gradient_BTHK), _rows(x_BTHK), gain_K, None, True
-        )
-        return into_x.view(x_BTHK.shape), into_gain_K
-
-
-def _rows(x_BTHK: Tensor) -> Tensor:
-    return x_BTHK.reshape(-1, x_BTHK.shape[-1])
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        contiguous = (gradient.contiguous() for gradient in gradients)
+        return *operations.heads_backward(*contiguous, *ctx.saved_tensors), None, None, None
 
 
 class _Linear(torch.autograd.Function):

@@ -6,8 +6,8 @@ reads its inputs once and writes its outputs once:
 
     operations      the operations in torch's operators, and the choice by a tensor's device
     triton_*        CUDA: Triton kernels, compiled at the first call for their dtypes. The only
-                    shape they are compiled for is the power of two above a norm's width, so most
-                    configs of other shapes find them compiled
+                    shapes they are compiled for are the powers of two above a norm's width and half
+                    a head's, so most configs of other shapes find them compiled
 
 Without Triton or its C compiler, a CUDA machine runs the model as a CPU does, on torch's operators
 alone (:func:`usable_on`). It then moves about twice the bytes.
@@ -22,6 +22,9 @@ Reasons against existing kernels:
   default drops small gradients.
 - torch's own ``linear_cross_entropy`` appeared in 2.13 and makes about five passes over a chunk.
 - quack needs CuTe DSL and does not list sm_121.
+- None of these norms and rotates queries and keys in one kernel. Liger-Kernel takes three each way:
+  two norms and a rotation, which alone takes 0.059 ms for 2,048 tokens of 40 heads of 256 on an
+  A100 (its benchmark/data, 2024-09-03), 1.4 TB/s. vLLM's ``fused_qk_norm_rope`` has no gradient.
 - The norms and activations of all of these keep tensors that are recomputed here.
 """
 

@@ -2,7 +2,7 @@
 
 All take contiguous tensors and compute in fp32, or in fp64 if the arguments are fp64. Shapes: N
 tokens, C of them in a chunk, D d_model, F d_ff, V vocabulary, W = V padded
-(:func:`trainer.backends.kernels.padded`).
+(:func:`trainer.backends.kernels.padded`); for heads see :mod:`trainer.backends.torch_gpt`.
 """
 
 import importlib
@@ -92,6 +92,83 @@ def _unit(x_ND: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
 
 def _wide(x: Tensor) -> Tensor:
     return x if x.dtype is torch.float64 else x.float()
+
+
+# --- queries and keys ---------------------------------------------------------------------------
+
+
+def rotated(x_BTHK: Tensor, turn_TK: Tensor, way: float = 1.0) -> Tensor:
+    """Return heads with pairs (i, i + K/2) rotated; ``way`` is 1, or -1 for the inverse.
+
+    Each row of the table has K/2 cosines and then as many sines. It computes in fp32. In bf16 it
+    would round three times, and on a CPU take as long.
+    """
+    half = x_BTHK.shape[-1] // 2
+    cos_T1P, sin_T1P = turn_TK[: x_BTHK.shape[1], None].split(half, -1)
+    wide = _wide(x_BTHK)
+    y_BTHK = (wide.unflatten(-1, (2, half)) * cos_T1P[..., None, :]).flatten(-2)
+    y_BTHK[..., :half].addcmul_(wide[..., half:], sin_T1P, value=-way)
+    y_BTHK[..., half:].addcmul_(wide[..., :half], sin_T1P, value=way)
+    return y_BTHK.to(x_BTHK.dtype)
+
+
+def _along(x_NHK: Tensor, turn_TK: Tensor, way: float = 1.0) -> Tensor:
+    return rotated(x_NHK.unflatten(0, (-1, len(turn_TK))), turn_TK, way).flatten(0, 1)
+
+
+@_kernel("heads")
+def heads(
+    qkv_NR: Tensor,
+    query_gain_K: Tensor | None,
+    key_gain_K: Tensor | None,
+    turn_TK: Tensor | None,
+    n_head: int,
+    n_kv_head: int,
+) -> tuple[Tensor, Tensor]:
+    """Return ``q_NHK`` and ``k_NGK``: RMS norms times their gains, then rotated.
+
+    :param qkv_NR: heads of queries, then of keys and of values.
+    :param query_gain_K: None, as the other gain, if there is no norm.
+    :param turn_TK: the table of :func:`rotated` for whole sequences; None if there is no rotation.
+    """
+    found = []
+    qkv_NEK = qkv_NR.unflatten(1, (n_head + 2 * n_kv_head, -1))
+    parts = qkv_NEK.split([n_head, n_kv_head, n_kv_head], 1)
+    for part_NHK, gain_K in zip(parts, (query_gain_K, key_gain_K), strict=False):
+        x_NHK = _wide(part_NHK)
+        if gain_K is not None:
+            x_NHK = _unit(x_NHK, True)[0] * gain_K
+        if turn_TK is not None:
+            x_NHK = _along(x_NHK, turn_TK)
+        found.append(x_NHK.to(qkv_NR.dtype))
+    return found[0], found[1]
+
+
+@_kernel("heads")
+def heads_backward(
+    into_q_NHK: Tensor,
+    into_k_NGK: Tensor,
+    into_v_NGK: Tensor,
+    qkv_NR: Tensor,
+    query_gain_K: Tensor | None,
+    key_gain_K: Tensor | None,
+    turn_TK: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the gradients of ``qkv_NR`` and, if there is a norm, of both gains."""
+    heads = into_q_NHK.shape[1], into_k_NGK.shape[1], into_v_NGK.shape[1]
+    parts = qkv_NR.unflatten(1, (sum(heads), -1)).split(heads, 1)
+    inputs, gains = [], []
+    gradients = (into_q_NHK, query_gain_K), (into_k_NGK, key_gain_K)
+    for (gradient_NHK, gain_K), x_NHK in zip(gradients, parts, strict=False):
+        into_x, into_gain_K = _wide(gradient_NHK), None
+        if turn_TK is not None:
+            into_x = _along(into_x, turn_TK, -1.0)
+        if gain_K is not None:
+            into_x, x = into_x.flatten(0, 1), _wide(x_NHK).flatten(0, 1)
+            into_x, into_gain_K = norm_backward(into_x, x, gain_K, None, True)
+        inputs.append(into_x.view(len(qkv_NR), -1).to(qkv_NR.dtype))
+        gains.append(into_gain_K)
+    return torch.cat((*inputs, into_v_NGK.flatten(1)), 1), gains[0], gains[1]
 
 
 # --- activations --------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ TRITON_INTERPRET=1, because Triton reads that variable when it defines a kernel.
 """
 
 import importlib
+from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.support.kernels import VOCAB, Call, assert_same, calls
-from trainer.backends.kernels import operations, triton_cross_entropy, triton_norm
+from tests.support.kernels import VOCAB, Call, assert_same, calls, fp32_heads
+from trainer.backends.kernels import operations, triton_cross_entropy, triton_heads, triton_norm
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
 
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use so few programs that each runs its loop more than once."""
     monkeypatch.setattr(triton_norm, "_PROGRAMS", 2)
+    monkeypatch.setattr(triton_heads, "_PROGRAMS", 2)
+    monkeypatch.setattr(triton_heads, "_BLOCK", 64)
 
 
 @pytest.mark.parametrize("call", list(calls()), ids=lambda call: call.name)
@@ -26,6 +29,15 @@ def test_a_kernel_computes_what_is_written_out(call: Call) -> None:
     module = importlib.import_module(f"trainer.backends.kernels.triton_{call.kernels}")
     got, wanted = call.of(module), call.of(operations)
     assert_same(got, wanted)
+
+
+@pytest.mark.parametrize("call", fp32_heads(), ids=lambda call: call.name)
+def test_heads_are_exact_to_fp32(call: Call) -> None:
+    wide = [a.double() if isinstance(a, torch.Tensor) else a for a in call.arguments]
+    wanted = replace(call, arguments=tuple(wide)).of(operations)
+    for one, other in zip(call.of(triton_heads), wanted, strict=True):
+        if one is not None and other is not None:
+            torch.testing.assert_close(one.double(), other, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
