@@ -18,7 +18,7 @@ from trainer.training import child, running
 
 ENTRY = "tests.support.faulty_trainer:run"
 FAULTS = ("memory cap", "build", "first kernel", "driver")
-BAD_KERNELS = ("norm", "adamw", "finite norm")
+BAD_KERNELS = ("norm", "loss", "finite norm")
 """Kernels that return NaN from the third step on; ``finite norm`` gives wrong finite numbers."""
 _FAULT, _ATTEMPTS = "fault.json", "attempts"
 
@@ -121,4 +121,6 @@ def _break_kernel(name: str) -> None:
             9, made.norm_backward, lambda _, both: both[1].fill_(torch.nan)
         )
     else:
-        made.adamw_ = _nan_from(9, made.adamw_, lambda args, _: args[0][0].fill_(torch.nan))
+        made.loss_and_gradient_ = _nan_from(
+            3, made.loss_and_gradient_, lambda args, _: args[0].fill_(torch.nan)
+        )

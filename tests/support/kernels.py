@@ -63,7 +63,7 @@ def calls() -> Iterator[Call]:
             yield Call("norm", "add_norm", (x_ND, delta_ND, gain_D, rms))
             for residual_ND in (None, delta_ND):
                 arguments = (gradient_ND, x_ND, gain_D, residual_ND, rms)
-                yield Call("norm", "norm_backward", arguments)
+                yield Call("norm", "norm_backward", arguments, {"again": residual_ND is not None})
         for activation in get_args(Activation):
             up = normal(5, 2060 if activation in GATED_ACTIVATIONS else 1030, dtype=dtype)
             yield Call("activation", "activate", (up, activation))
@@ -84,12 +84,6 @@ def calls() -> Iterator[Call]:
                     yield Call("heads", "heads", arguments)
                     arguments = (*into, qkv_NR, *gains, turn_TK)
                     yield Call("heads", "heads_backward", arguments)
-    for stopped in (0.0, 1.0):
-        for copied in (None, torch.zeros(64, 47, dtype=torch.bfloat16)):
-            state = (*(normal(33, 47) for _ in "abc"), normal(33, 47).abs())
-            scalars = (torch.tensor(2.0), torch.tensor(stopped))
-            how = {"step": 3, "lr": 0.01, "betas": (0.9, 0.95), "weight_decay": 0.1, "eps": 1e-3}
-            yield Call("adamw", "adamw_", (*state, copied, *scalars), how)
 
 
 def assert_same(got: list[Tensor | None], wanted: list[Tensor | None]) -> None:

@@ -22,8 +22,6 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from trainer.backends.kernels import operations
-
 FEW_TOKENS = 16
 _COMPILER_ERRORS = (
     ("torch._dynamo.exc", "TorchDynamoException"),
@@ -47,12 +45,6 @@ def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     model.train()
     model(*batch).backward()
     model.zero_grad()
-    for parameter, weight in list(getattr(model, "copies", {}).items())[:1]:
-        # The update that writes a parameter's copy, by a call that writes nothing.
-        held, scalar = parameter.detach(), torch.ones((), device=parameter.device)
-        state = (held, held, held, held, weight.storage, scalar, scalar)
-        with torch.no_grad():
-            operations.adamw_(*state, step=1, lr=0.0, betas=(0.9, 0.9), weight_decay=0.0)
     if batch[0].is_cuda:
         torch.cuda.synchronize(batch[0].device)
         torch.cuda.empty_cache()  # else the optimizer's state would split blocks that steps need

@@ -144,12 +144,12 @@ class _NormLinear(torch.autograd.Function):
         sum_ND, gain_D = ctx.saved_tensors
         weight: RoundedWeight = ctx.weight
         gradient_NO = gradient_NO.contiguous()
-        normed_ND = operations.norm(sum_ND, gain_D, ctx.rms)
-        into_parameter = weight.into_weight(gradient_NO, normed_ND)
-        del normed_ND
-        into_x_ND, into_gain_D = operations.norm_backward(
-            weight.into_input(gradient_NO), sum_ND, gain_D, residual_ND.contiguous(), ctx.rms
+        into_x_ND, into_gain_D, normed_ND = operations.norm_backward(
+            weight.into_input(gradient_NO),
+            *(sum_ND, gain_D, residual_ND.contiguous(), ctx.rms),
+            again=True,
         )
+        into_parameter = weight.into_weight(gradient_NO, normed_ND)
         into_delta_ND = into_x_ND if ctx.added else None
         return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
 
@@ -168,7 +168,7 @@ class _Norm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
         sum_ND, gain_D = ctx.saved_tensors
-        into_x_ND, into_gain_D = operations.norm_backward(
+        into_x_ND, into_gain_D, _ = operations.norm_backward(
             gradient_ND.contiguous(), sum_ND, gain_D, None, ctx.rms
         )
         return into_x_ND, into_x_ND if ctx.added else None, into_gain_D, None

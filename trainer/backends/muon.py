@@ -80,8 +80,9 @@ class Muon:
             moved_KMN.masked_fill_(stopped > 0, 0.0)
             # Not a multiplication of the matrix itself, which must not change where stopped is 1.
             kept = 1.0 - lr * self._weight_decay * (1.0 - stopped)
-            for piece, moved_MN in zip(same, moved_KMN, strict=True):
-                piece.of(piece.parameter).mul_(kept).sub_(moved_MN)
+            matrices = [piece.of(piece.parameter) for piece in same]
+            torch._foreach_mul_(matrices, kept)
+            torch._foreach_sub_(matrices, moved_KMN.unbind())
         for parameter in self.parameters:
             parameter.grad = None
 

@@ -2,8 +2,9 @@
 
 This does not use ``torch.optim``. Its first optimizer imports torch._dynamo, which takes each cold
 trial about a second. Its per-step bookkeeping costs as much as the update of a million parameters.
-The kernel is the one that its ``AdamW(fused=True)`` calls. If a GPU's products read a copy of a
-matrix, our own kernel updates the matrix and writes the copy too.
+The kernels are those that its ``AdamW(fused=True)`` calls: a launch updates many parameters. If a
+GPU's products read copies of matrices, one more writes them all. That moves 6 bytes a parameter
+more than a kernel of our own, which wrote a copy along, but took a launch for each.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer.backends.coded import CodeUpdate
-from trainer.backends.kernels import ADAM_EPS, operations
+from trainer.backends.kernels import ADAM_EPS
 from trainer.backends.muon import Muon, Piece
-from trainer.backends.weights import RoundedWeight
+from trainer.backends.weights import RoundedWeight, write_copies
 from trainer.spec import Config
 
 
@@ -140,21 +141,18 @@ class AdamW:
         self._ruled = [parameter for rule in rules for parameter in rule.parameters]
         all_parameters, ruled = list(parameters), set(self._ruled)
         every = [p for p in all_parameters if p not in ruled]
-        copies, own_rates = copies or {}, own_rates or {}
+        own_rates = own_rates or {}
         self._betas = betas
         self._grad_clip = grad_clip
-        matrices = [p for p in every if p.dim() > 1 and p not in copies]
-        plain = [p for p in matrices if p not in own_rates]
+        matrices = [p for p in every if p.dim() > 1]
         self._groups = [
-            _Group(plain, weight_decay),
+            _Group([p for p in matrices if p not in own_rates], weight_decay),
             _Group([p for p in every if p.dim() <= 1], 0.0),
         ]
         for rates in dict.fromkeys(own_rates.values()):
             theirs = [p for p in matrices if own_rates.get(p) == rates]
             self._groups.append(_Group(theirs, weight_decay, rates))
-        copied = [p for p in every if p in copies]
-        self._copied = [(copies[p], own_rates.get(p, PLAIN)) for p in copied]
-        self._copied_group = _Group(copied, weight_decay)
+        self._copies = list((copies or {}).values())
         self._step = 0
         self._stopped = torch.zeros((), device=all_parameters[0].device)
 
@@ -165,10 +163,9 @@ class AdamW:
     @torch.no_grad()
     def step(self, loss: Tensor, lr: float) -> Tensor:
         """See :class:`Optimizer`; this never waits for a GPU."""
-        copied = self._copied_group.take_gradients()
         gradients = [group.take_gradients() for group in self._groups]
         ruled = [gradient for p in self._ruled if (gradient := p.grad) is not None]
-        norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied, *ruled])
+        norms = torch._foreach_norm([*(g for group in gradients for g in group), *ruled])
         grad_norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         # x - x is 0 for a finite x and NaN for any other.
         nonfinite = ((grad_norm - grad_norm) + (loss.detach() - loss.detach())).isnan()
@@ -199,37 +196,10 @@ class AdamW:
             # torch does not count this as a change, but copies of parameters depend on that count.
             torch.autograd.graph.increment_version(group.parameters)
         self._step += 1
-        if copied:
-            self._update_copied(copied, scale, lr)
         for rule in self._rules:
             rule.step(scale, self._stopped, lr, self._step)
+        write_copies(self._copies)
         return grad_norm
-
-    def _update_copied(self, gradients: list[Tensor], scale: Tensor, lr: float) -> None:
-        group = self._copied_group
-        for (weight, rates), gradient, first, second in zip(
-            self._copied,
-            gradients,
-            group.first_moments,
-            group.second_moments,
-            strict=True,
-        ):
-            operations.adamw_(
-                weight.parameter,
-                gradient,
-                first,
-                second,
-                weight.storage,
-                scale,
-                self._stopped,
-                step=self._step,
-                lr=lr * rates.lr,
-                betas=self._betas,
-                weight_decay=group.weight_decay,
-                eps=ADAM_EPS * rates.eps,
-            )
-            torch.autograd.graph.increment_version(weight.parameter)
-            weight.written()
 
 
 class _Group:

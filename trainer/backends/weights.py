@@ -2,11 +2,12 @@
 
 A parameter is fp32 and changes once a step. The products of a step, and all passes of an
 evaluation, read one copy of it. A copy records the version of its parameter (torch counts in-place
-changes) and is remade when that changes. The optimizer's kernel writes the bf16 copy along with the
-parameter and calls :meth:`RoundedWeight.written`, so that no copy must be remade.
+changes) and is remade when that changes. The optimizer writes all of them together.
 
 Shapes: N tokens, I inputs, O outputs.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +37,7 @@ class RoundedWeight:
             return self.parameter.detach()
         if self._version != self.parameter._version:
             with torch.inference_mode(False), torch.no_grad():
-                copy[: self.parameter.shape[0]].copy_(self.parameter)
-            self.written()
+                write_copies([self])
         return copy
 
     @property
@@ -55,10 +55,6 @@ class RoundedWeight:
                 )
         return self._copy
 
-    def written(self) -> None:
-        """Mark the copy as equal to the parameter."""
-        self._version = self.parameter._version
-
     def product(self, x_NI: Tensor) -> Tensor:
         """Return ``x`` times the matrix's transpose, ``[N, O]``."""
         return torch.mm(x_NI, self.copy.t())
@@ -70,6 +66,18 @@ class RoundedWeight:
     def into_weight(self, gradient_NO: Tensor, x_NI: Tensor) -> Tensor:
         """Return the gradient of the parameter, fp32."""
         return product_fp32(gradient_NO.t(), x_NI)
+
+
+def write_copies(weights: Sequence[RoundedWeight]) -> None:
+    """Make copies, which must exist, equal to their parameters, in as few launches as torch can."""
+    if not weights:
+        return
+    parameters = [weight.parameter.detach() for weight in weights]
+    copies = [weight.storage for weight in weights]
+    rows = [c[: len(p)] for c, p in zip(copies, parameters, strict=True) if c is not None]
+    torch._foreach_copy_(rows, parameters)
+    for weight in weights:
+        weight._version = weight.parameter._version
 
 
 def product_fp32(left: Tensor, right: Tensor) -> Tensor:

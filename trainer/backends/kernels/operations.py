@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.backends.kernels import ADAM_EPS, NORM_EPS
+from trainer.backends.kernels import NORM_EPS
 from trainer.spec import Activation
 
 _Arguments = ParamSpec("_Arguments")
@@ -64,11 +64,17 @@ def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple
 
 @_kernel("norm")
 def norm_backward(
-    gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the norm's input ``x_ND`` and of its gain.
+    gradient_ND: Tensor,
+    x_ND: Tensor,
+    gain_D: Tensor,
+    residual_ND: Tensor | None,
+    rms: bool,
+    again: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the gradients of the norm's input ``x_ND`` and of its gain, and :func:`norm` again.
 
     :param residual_ND: the gradient that reaches the input past the norm; it is added.
+    :param again: whether the norm is wanted; otherwise it is None.
     """
     gradient = _wide(gradient_ND)
     unit_ND, scale_N1 = _unit(_wide(x_ND), rms)
@@ -79,7 +85,8 @@ def norm_backward(
     into_x_ND = inner_ND * scale_N1
     if residual_ND is not None:
         into_x_ND = into_x_ND + residual_ND
-    return into_x_ND.to(x_ND.dtype), (gradient * unit_ND).sum(0)
+    normed_ND = (unit_ND * gain_D).to(x_ND.dtype) if again else None
+    return into_x_ND.to(x_ND.dtype), (gradient * unit_ND).sum(0), normed_ND
 
 
 def _unit(x_ND: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
@@ -165,7 +172,7 @@ def heads_backward(
             into_x = _along(into_x, turn_TK, -1.0)
         if gain_K is not None:
             into_x, x = into_x.flatten(0, 1), _wide(x_NHK).flatten(0, 1)
-            into_x, into_gain_K = norm_backward(into_x, x, gain_K, None, True)
+            into_x, into_gain_K, _ = norm_backward(into_x, x, gain_K, None, True)
         inputs.append(into_x.view(len(qkv_NR), -1).to(qkv_NR.dtype))
         gains.append(into_gain_K)
     return torch.cat((*inputs, into_v_NGK.flatten(1)), 1), gains[0], gains[1]
@@ -236,44 +243,3 @@ def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
     """
     logits_CV = logits_CW[:, :vocab_size].double()
     return functional.cross_entropy(logits_CV, targets_C, reduction="none")
-
-
-# --- the update ---------------------------------------------------------------------------------
-
-
-@_kernel("adamw")
-def adamw_(
-    parameter: Tensor,
-    gradient: Tensor,
-    first_moment: Tensor,
-    second_moment: Tensor,
-    copy: Tensor | None,
-    grad_scale: Tensor,
-    stopped: Tensor,
-    *,
-    step: int,
-    lr: float,
-    betas: tuple[float, float],
-    weight_decay: float,
-    eps: float = ADAM_EPS,
-) -> None:
-    """Do the update of :class:`trainer.backends.optimizer.AdamW`, in fp32, and write a copy too.
-
-    :param copy: a tensor in another dtype, of at least as many elements as the parameter, whose
-        first elements receive the parameter's.
-    :param grad_scale: a scalar on the device, by which gradients are divided.
-    :param stopped: a scalar on the device; if it is not 0, nothing is written.
-    :param step: the number of the step, from 1.
-    """
-    goes_on = stopped == 0
-    gradient = gradient / grad_scale
-    first = torch.lerp(gradient, first_moment, betas[0])
-    second = torch.lerp(gradient * gradient, second_moment, betas[1])
-    spread = (second / (1 - betas[1] ** step)).sqrt() + eps
-    kept = parameter * (1 - lr * weight_decay)
-    updated = kept - lr / (1 - betas[0] ** step) * first / spread
-    for old, new in ((parameter, updated), (first_moment, first), (second_moment, second)):
-        old.copy_(torch.where(goes_on, new, old))
-    if copy is not None:
-        copied = copy.flatten()[: parameter.numel()]  # a view: copies are contiguous
-        copied.copy_(torch.where(goes_on, parameter.flatten().to(copy.dtype), copied))

@@ -47,8 +47,8 @@ def _norm(
 
 @triton.jit
 def _norm_backward(
-    gradient_ptr, x_ptr, gain_ptr, residual_ptr, into_x_ptr, into_gain_ptr, rows, width, eps,
-    ADD: tl.constexpr, RMS: tl.constexpr, BLOCK: tl.constexpr,
+    gradient_ptr, x_ptr, gain_ptr, residual_ptr, into_x_ptr, into_gain_ptr, y_ptr, rows, width, eps,
+    ADD: tl.constexpr, RMS: tl.constexpr, AGAIN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, BLOCK)
     inside = columns < width
@@ -61,6 +61,8 @@ def _norm_backward(
         gradient = tl.load(gradient_ptr + place, mask=inside, other=0.0).to(tl.float32)
         x, scale = _moments(x, inside, width, eps, RMS)
         unit = x * scale
+        if AGAIN:
+            tl.store(y_ptr + place, (unit * gain).to(y_ptr.dtype.element_ty), mask=inside)
         into_gain += gradient * unit
         into_unit = gradient * gain
         inner = into_unit - unit * (tl.sum(into_unit * unit, 0) / width)
@@ -87,19 +89,21 @@ def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple
 
 
 def norm_backward(
-    gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool
-) -> tuple[Tensor, Tensor]:
+    gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool,
+    again: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     rows, width = x_ND.shape
     programs = min(rows, _PROGRAMS)
     into_x_ND = torch.empty_like(x_ND)
+    y_ND = torch.empty_like(x_ND) if again else None
     into_gain_PD = torch.empty((programs, width), dtype=torch.float32, device=x_ND.device)
     block = triton.next_power_of_2(width)
     _norm_backward[(programs,)](
         gradient_ND, x_ND, gain_D, x_ND if residual_ND is None else residual_ND,
-        into_x_ND, into_gain_PD, rows, width, NORM_EPS,
-        ADD=residual_ND is not None, RMS=rms, BLOCK=block, num_warps=_warps(block),
+        into_x_ND, into_gain_PD, x_ND if y_ND is None else y_ND, rows, width, NORM_EPS,
+        ADD=residual_ND is not None, RMS=rms, AGAIN=again, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
-    return into_x_ND, into_gain_PD.sum(0)
+    return into_x_ND, into_gain_PD.sum(0), y_ND
 
 
 def _launch_norm(

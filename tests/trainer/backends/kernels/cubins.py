@@ -25,7 +25,7 @@ TYPES = {
     torch.float64: "fp64",
     torch.int64: "i64",
 }
-KERNELS = ("norm", "heads", "activation", "cross_entropy", "adamw")
+KERNELS = ("norm", "heads", "activation", "cross_entropy")
 OPTIONS = ("num_warps", "num_stages")
 
 
