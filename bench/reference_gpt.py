@@ -1,4 +1,4 @@
-"""A hand-written plain GPT and its training loop, as a reference to measure against.
+"""A hand-written GPT and its training loop, as a reference to measure against.
 
     python -m bench.reference_gpt SPEC.json OUT_DIR
 
@@ -32,23 +32,44 @@ LOG_EVERY = 10
 
 
 class Attention(nn.Module):
-    """Causal self-attention with as many heads of keys as of queries."""
+    """Causal self-attention, with grouped queries, a norm of heads and rotary positions or not."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.n_head = config.n_head
-        self.qkv = nn.Linear(config.d_model, 3 * config.d_model, bias=False)
+        self.heads = (config.n_head, config.kv_heads, config.kv_heads)
+        self.head_dim = config.d_model // config.n_head
+        self.qkv = nn.Linear(config.d_model, sum(self.heads) * self.head_dim, bias=False)
+        normed = config.qk_norm
+        self.q_norm = nn.RMSNorm(self.head_dim, 1e-5) if normed else nn.Identity()
+        self.k_norm = nn.RMSNorm(self.head_dim, 1e-5) if normed else nn.Identity()
         self.out = nn.Linear(config.d_model, config.d_model, bias=False)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        batch, length, width = x_BTD.shape
-        q_BHTK, k_BHTK, v_BHTK = (
-            part.view(batch, length, self.n_head, width // self.n_head).transpose(1, 2)
-            for part in self.qkv(x_BTD).split(width, dim=2)
+    def forward(self, x_BTD: Tensor, turn: tuple[Tensor, Tensor] | None) -> Tensor:
+        qkv_BTHK = self.qkv(x_BTD).unflatten(-1, (sum(self.heads), self.head_dim))
+        q_BTHK, k_BTGK, v_BTGK = qkv_BTHK.split(self.heads, 2)
+        q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
+        if turn is not None:
+            q_BTHK, k_BTGK = rotated(q_BTHK, *turn), rotated(k_BTGK, *turn)
+        y_BHTK = functional.scaled_dot_product_attention(
+            *(x.to(v_BTGK.dtype).transpose(1, 2) for x in (q_BTHK, k_BTGK, v_BTGK)),
+            is_causal=True,
+            enable_gqa=self.heads[0] != self.heads[1],
         )
-        y_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
-        projected: Tensor = self.out(y_BHTK.transpose(1, 2).reshape(batch, length, width))
+        projected: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
         return projected
+
+
+def rotated(x_BTHK: Tensor, cos_T1P: Tensor, sin_T1P: Tensor) -> Tensor:
+    """Rotate pairs (i, i + K/2)."""
+    a, b = x_BTHK.chunk(2, -1)
+    cos_T1P, sin_T1P = cos_T1P.to(a.dtype), sin_T1P.to(a.dtype)
+    return torch.cat((a * cos_T1P - b * sin_T1P, b * cos_T1P + a * sin_T1P), -1)
+
+
+def norm_of(config: Config) -> nn.Module:
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.d_model, 1e-5)
+    return nn.LayerNorm(config.d_model, bias=False)
 
 
 class Block(nn.Module):
@@ -56,33 +77,55 @@ class Block(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.norm_1 = nn.LayerNorm(config.d_model, bias=False)
+        self.activation, self.gated = config.activation, config.gated
+        self.norm_1 = norm_of(config)
         self.attention = Attention(config)
-        self.norm_2 = nn.LayerNorm(config.d_model, bias=False)
-        self.up = nn.Linear(config.d_model, config.d_ff, bias=False)
+        self.norm_2 = norm_of(config)
+        self.up = nn.Linear(config.d_model, config.d_ff * (1 + self.gated), bias=False)
         self.down = nn.Linear(config.d_ff, config.d_model, bias=False)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        x_BTD = x_BTD + self.attention(self.norm_1(x_BTD))
-        added: Tensor = x_BTD + self.down(functional.gelu(self.up(self.norm_2(x_BTD))))
+    def forward(self, x_BTD: Tensor, turn: tuple[Tensor, Tensor] | None) -> Tensor:
+        x_BTD = x_BTD + self.attention(self.norm_1(x_BTD), turn)
+        hidden = self.up(self.norm_2(x_BTD))
+        if self.activation == "relu2":
+            hidden = functional.relu(hidden).square()
+        elif self.activation == "gelu":
+            hidden = functional.gelu(hidden)
+        else:
+            gate, hidden = hidden.chunk(2, -1)
+            form = functional.silu if self.activation == "swiglu" else functional.gelu
+            hidden = form(gate) * hidden
+        added: Tensor = x_BTD + self.down(hidden)
         return added
 
 
 class ReferenceGPT(nn.Module):
-    """Learned positions, LayerNorm, GELU, no biases, the head tied to the embedding."""
+    """A GPT of any activation, norm, positions and heads, tied or not; no biases."""
 
     def __init__(self, config: Config, vocab_size: int) -> None:
         super().__init__()
         self.bf16 = config.precision == "bf16"
         self.tokens = nn.Embedding(vocab_size, config.d_model)
-        self.positions = nn.Embedding(config.seq_len, config.d_model)
+        self.positions: nn.Embedding | None = None
+        self.cos_T1P = self.sin_T1P = None
+        if config.positions == "learned":
+            self.positions = nn.Embedding(config.seq_len, config.d_model)
+        else:
+            width = config.d_model // config.n_head
+            rate_P = config.rope_base ** -(torch.arange(0, width, 2) / width)
+            angle_T1P = torch.outer(torch.arange(config.seq_len), rate_P)[:, None]
+            self.cos_T1P, self.sin_T1P = angle_T1P.cos(), angle_T1P.sin()
+        self.head = self.tokens
+        if not config.tie_embeddings:
+            self.head = nn.Embedding(vocab_size, config.d_model)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = nn.LayerNorm(config.d_model, bias=False)
+        self.norm = norm_of(config)
 
     @torch.no_grad()
     def draw(self, config: Config) -> None:
         """Draw the same weights, in the same order, as the trial's backend from this seed."""
-        table_std = min(0.02, 0.18 / math.sqrt(config.d_model))
+        largest = 0.18 if config.tie_embeddings else 0.5
+        table_std = min(0.02, largest / math.sqrt(config.d_model))
         residual_std = 0.02 / math.sqrt(2 * config.n_layer)
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
@@ -92,14 +135,18 @@ class ReferenceGPT(nn.Module):
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """Return the mean negative log-likelihood in nats in training, else ``nll_BT`` in fp64."""
-        place_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        length, turn = tokens_BT.shape[1], None
+        if self.cos_T1P is not None and self.sin_T1P is not None:
+            turn = self.cos_T1P[:length], self.sin_T1P[:length]
         # The meta device, on which a step is counted, has no autocast and represents CUDA.
         device_type = "cpu" if tokens_BT.device.type == "cpu" else "cuda"
         with torch.autocast(device_type, torch.bfloat16, enabled=self.bf16):
-            x_BTD = self.tokens(tokens_BT) + self.positions(place_T)
+            x_BTD = self.tokens(tokens_BT)
+            if self.positions is not None:
+                x_BTD = x_BTD + self.positions.weight[:length]
             for block in self.blocks:
-                x_BTD = block(x_BTD)
-            logits_NV = functional.linear(self.norm(x_BTD), self.tokens.weight).flatten(0, 1)
+                x_BTD = block(x_BTD, turn)
+            logits_NV = functional.linear(self.norm(x_BTD), self.head.weight).flatten(0, 1)
             if self.training:
                 return functional.cross_entropy(logits_NV, targets_BT.flatten())
         nll_N = functional.cross_entropy(logits_NV.double(), targets_BT.flatten(), reduction="none")
@@ -165,19 +212,23 @@ def train(model: ReferenceGPT, batches: Batches, spec: TrialSpec, device: torch.
     return steps
 
 
-def _expect_plain(config: Config) -> None:
-    plain = (config.activation, config.norm, config.positions, config.tie_embeddings)
+SHAPE = {"activation", "norm", "positions", "n_kv_head", "qk_norm", "rope_base"}
+"""Knobs of the architecture that the reference has, beside those that every config has."""
+
+
+def expect_plain(config: Config) -> None:
+    """Refuse a config with a knob that the reference leaves out."""
     other = config.canonical().keys() & {
         name for name, field in type(config).model_fields.items() if not field.is_required()
     }
-    if plain != ("gelu", "layernorm", "learned", True) or other:
-        raise SystemExit(f"the reference is one plain GPT, and this config is another: {plain}")
+    if other - SHAPE:
+        raise SystemExit(f"the reference has no {', '.join(sorted(other - SHAPE))}")
 
 
 def run(spec: TrialSpec) -> TrialOk:
     """Train and score a spec."""
     config, device = spec.gpt, torch.device(spec.device)
-    _expect_plain(config)
+    expect_plain(config)
     corpus = open_corpus(Path(spec.corpus_dir))
     vocab_size = corpus.info.vocab_size
     if device.type == "cuda":
