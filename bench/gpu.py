@@ -10,7 +10,8 @@ It needs torch with CUDA and the packages in :data:`NEEDED`, but not the agent. 
 all of its code with a tiny shape on the CPU. ``--loop`` instead runs ten iterations of
 ``autoresearch loop`` with the menu, and keeps its rows and telemetry; that needs the whole product
 installed. ``--own`` instead runs user's scripts, started in ten ways, through the installed
-commands (:mod:`bench.gpu_own`).
+commands (:mod:`bench.gpu_own`). ``--table`` instead races models of two known shapes and of twelve
+drawn ones against what ``torch.compile`` makes of them (:mod:`bench.gpu_table`).
 """
 
 import argparse
@@ -44,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not probe.works:
             return _refuse(probe.said)
         print(f"in the sandbox: {probe.said}")
+    return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the chosen measurement."""
     if options.loop:
         from bench.gpu_loop import run_loop
 
@@ -52,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.gpu_own import run_own
 
         return run_own(options.out, options.device, options.seconds, rehearse=options.rehearse)
+    if options.table:
+        from bench.gpu_table import run_table
+
+        return run_table(options.out, options.device, options.seconds, rehearse=options.rehearse)
     return _measure(options)
 
 
@@ -75,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU")
     parser.add_argument("--loop", action="store_true", help="ten iterations of the loop instead")
+    parser.add_argument("--table", action="store_true", help="against compiled models instead")
     parser.add_argument("--own", action="store_true", help="user's scripts instead")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help="stop starting laps after")

@@ -31,6 +31,13 @@ from trainer.training.scoring import evaluate
 LOG_EVERY = 10
 
 
+class RMSNorm(nn.RMSNorm):
+    """torch's, with a gain in the input's dtype: with two dtypes it is not one kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
     """Causal self-attention, with grouped queries, a norm of heads and rotary positions or not."""
 
@@ -40,8 +47,8 @@ class Attention(nn.Module):
         self.head_dim = config.d_model // config.n_head
         self.qkv = nn.Linear(config.d_model, sum(self.heads) * self.head_dim, bias=False)
         normed = config.qk_norm
-        self.q_norm = nn.RMSNorm(self.head_dim, 1e-5) if normed else nn.Identity()
-        self.k_norm = nn.RMSNorm(self.head_dim, 1e-5) if normed else nn.Identity()
+        self.q_norm = RMSNorm(self.head_dim, 1e-5) if normed else nn.Identity()
+        self.k_norm = RMSNorm(self.head_dim, 1e-5) if normed else nn.Identity()
         self.out = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def forward(self, x_BTD: Tensor, turn: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -68,7 +75,7 @@ def rotated(x_BTHK: Tensor, cos_T1P: Tensor, sin_T1P: Tensor) -> Tensor:
 
 def norm_of(config: Config) -> nn.Module:
     if config.norm == "rmsnorm":
-        return nn.RMSNorm(config.d_model, 1e-5)
+        return RMSNorm(config.d_model, 1e-5)
     return nn.LayerNorm(config.d_model, bias=False)
 
 

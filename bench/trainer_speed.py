@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,8 +20,10 @@ from statistics import median
 from typing import Literal
 
 import numpy as np
+import torch
 
 from bench.figure import Figure
+from bench.gpu_table import our_step, peer_step, shape_of
 from tests.support.configs import config
 from trainer.corpus import Corpus, prepare
 from trainer.executors.local import LocalExecutor
@@ -31,6 +34,7 @@ STEPS = 80
 UNCOUNTED = 20
 """Steps at the start that every median leaves out."""
 WARM_TRIALS = 10
+MODERN_LAPS = 9
 
 _REPOSITORY = Path(__file__).parents[1]
 _NANOGPT_ITERATION = re.compile(r"^iter \d+: loss [\d.]+, time ([\d.]+)ms", re.MULTILINE)
@@ -67,6 +71,7 @@ def run(nanogpt: Path | None) -> list[Figure]:
         *_speed_figures(samples),
         *_ratio_figures(samples),
         *_memory_figures(samples),
+        *_modern_figures(),
         Figure(
             "set-up of a trial, fork server",
             warm_ms,
@@ -119,6 +124,44 @@ def _warm_setup_ms(corpus: Corpus, folder: Path) -> tuple[float, str]:
             setups_ms.append(1e3 * finished.result.setup_s)
         how = executor.describe()
     return median(setups_ms[1:]), how
+
+
+# --- the modern shape ---------------------------------------------------------------------------
+
+
+def _modern_figures() -> list[Figure]:
+    """Race a step of the modern shape against the reference, plain and compiled, turn by turn."""
+    config, vocab_size = shape_of("modern, 50 M", small=False)
+    cut = {"batch_size": 1, "seq_len": 512, "precision": "fp32"}
+    config, cpu = config.model_copy(update=cut), torch.device("cpu")
+    steps = {
+        "ours": our_step(config, vocab_size, cpu),
+        "plain": peer_step(config, vocab_size, cpu, None),
+        "compiled": peer_step(config, vocab_size, cpu, "inductor"),
+    }
+    tokens_BT = torch.randint(vocab_size, (1, 512))
+    taken: dict[str, list[tuple[float, float]]] = {who: [] for who in steps}
+    for lap in range(MODERN_LAPS + 2):
+        for who, step in steps.items():
+            began, used = time.perf_counter(), time.process_time()
+            step(tokens_BT)
+            passed = time.perf_counter() - began, time.process_time() - used
+            if lap >= 2:
+                taken[who].append(passed)
+    middle = {
+        who: [median(part) for part in zip(*both, strict=True)] for who, both in taken.items()
+    }
+    note = f"8 layers of 512, 1 × 512 of 8,192 words, fp32; median of {MODERN_LAPS}, turn by turn"
+    figures = [
+        Figure(f"modern shape, {who}", 512 / wall, "tokens/s", note=f"{note}; {used:.2f} s CPU")
+        for who, (wall, used) in middle.items()
+    ]
+    for place, what in enumerate(("tokens/s", "processor time")):
+        ratio = middle["compiled"][place] / middle["ours"][place]
+        goal = "≥ 1.1" if place == 0 else ""
+        name = f"modern shape against its compiled model, {what}"
+        figures.append(Figure(name, ratio, "×", goal, ratio >= 1.1 if goal else None, note))
+    return figures
 
 
 # --- nanoGPT ----------------------------------------------------------------------------------
