@@ -39,6 +39,8 @@ from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, FreshGain
 from trajectory.statistics.population import Posterior
 
 LEVEL = 0.95
+CONFIRM_SEEDS = 6
+"""Fresh seeds of a confirmation by default."""
 FEWEST_SEEDS = 2
 """Fewest seeds that allow an estimate of the noise."""
 FEWEST_DOF_OF_TEXT = 1 - 1e-9

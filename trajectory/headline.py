@@ -1,17 +1,29 @@
-"""Derive a campaign's one result; every screen, file and tool shows this object."""
+"""Derive a campaign's one result; every screen, file and tool shows this object.
 
+Its ``outlook`` says what further runs would tell. A gain that was not confirmed needs the fresh
+seeds of :func:`trajectory.power.seeds_to_tell`. Without a keep in k iterations, the next MORE k
+bring one in half of all searches. By Laplace's rule of succession it would be k + 1, but searches
+differ: where the baseline's runs were lucky, hardly any idea is kept (bench/night_power.py).
+"""
+
+import math
 from typing import Literal, Self
 
 from pydantic import Field, computed_field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
-from autoresearch.words import counted, millions_text
+from autoresearch.words import counted, duration_text, millions_text
 from trainer.spec import BPB, Measure
+from trajectory.confirmation import CONFIRM_SEEDS, LEVEL
 from trajectory.confirmed import Confirmed, FreshGain
+from trajectory.power import POWER, Power, seeds_to_tell
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.rows import CampaignRow
+from trajectory.spending import RUNS_PER_ITERATION
+from trajectory.statistics.intervals import student_t
 
 Conclusion = Literal["confirmed", "not confirmed", "claimed", "nothing kept", "nothing measured"]
+MORE = 5
 NEARLY = 0.05
 """Largest relative difference of two sizes that is not reported."""
 TITLES = {
@@ -45,6 +57,14 @@ class Headline(Frozen):
     smallest_gain: NonNegative | None = None
     """The smallest gain, measured on all seeds of a race, that the search would have kept; None
     without noise."""
+    power: Power | None = None
+    """The gain that this search would find; None without noise."""
+    more_iterations: PositiveInt | None = None
+    """Further iterations for an even chance of a first keep, if nothing was kept."""
+    more_seeds: PositiveInt | None = None
+    """Further fresh seeds that would tell whether the gain is real."""
+    more_s: NonNegative | None = None
+    """Seconds of one lane that these iterations or seeds take."""
     title: str
     """The result as a heading."""
     line: str
@@ -56,6 +76,31 @@ class Headline(Frozen):
     def sizes(self) -> str:
         """Its parameters and the baseline's, if they differ notably; empty otherwise."""
         return _growth(self.params, self.baseline_params)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def can_find(self) -> str:
+        """The gain that this search would find, in one line; empty without noise."""
+        if self.power is None:
+            return ""
+        return (
+            f"an idea that gains {self.measure.size(self.power.gain)} {self.measure.short} "
+            f"({self.power.in_sds:.2g} times the noise of one run) is kept and confirmed in "
+            f"{POWER:.0%} of cases; half of that takes {self.power.halved_by}"
+        )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def outlook(self) -> str:
+        """What further runs would tell, in one line; empty if nothing more is needed."""
+        if self.more_iterations is None and self.more_seeds is None:
+            return ""
+        time = "" if self.more_s is None else f", {duration_text(self.more_s)}"
+        if self.more_iterations is not None:
+            more = f"{counted(self.more_iterations, 'more iteration')}{time}, bring a first keep"
+            return f"not enough runs to tell: about {more} in half of such searches"
+        seeds = counted(self.more_seeds, "more fresh seed")
+        return f"not enough runs to tell: about {seeds}{time}, would confirm a gain as measured"
 
     @classmethod
     def of(
@@ -69,6 +114,31 @@ class Headline(Frozen):
         :param found: the latest confirmation.
         :param campaign: the campaign's first row.
         """
+        result = cls._without_outlook(posteriors, found, campaign)
+        baseline, noise = posteriors.baseline, posteriors.noise
+        if campaign is None or baseline is None or noise is None:
+            return result
+        more: dict[str, object] = {"power": Power.of(noise, campaign, baseline.n)}
+        runs = 0.0
+        if noise.sigma_d == 0:
+            return result
+        if result.verdict == "nothing kept" and posteriors.evidence.iterations:
+            more["more_iterations"] = iterations = MORE * posteriors.evidence.iterations
+            runs = iterations * RUNS_PER_ITERATION
+        elif result.verdict == "claimed":
+            more["more_seeds"] = CONFIRM_SEEDS
+            runs = 2 * CONFIRM_SEEDS
+        elif found is not None and result.verdict == "not confirmed":
+            more["more_seeds"] = seeds = seeds_more(found)
+            runs = 2 * (seeds or 0)
+        if runs:
+            more["more_s"] = runs * baseline.train_s / baseline.n
+        return result.model_copy(update=more)
+
+    @classmethod
+    def _without_outlook(
+        cls, posteriors: Posteriors, found: Confirmed | None, campaign: CampaignRow | None
+    ) -> Self:
         measure = campaign.measured_in if campaign else BPB
         if found is not None:
             return cls._confirmed(posteriors, found, measure)
@@ -158,6 +228,19 @@ class Headline(Frozen):
             line=line,
             measure=measure,
         )
+
+
+def seeds_more(found: Confirmed) -> int | None:
+    """Return the further fresh seeds that would confirm the measured gain; None if there is no gain
+    or they are too many."""
+    gain = found.chosen.headline
+    if gain is None or gain.delta >= 0:
+        return None
+    level = 1 - (1 - LEVEL) / (1 + found.earlier_analyses)
+    stderr = (gain.hi - gain.lo) / 2 / student_t((1 + level) / 2, gain.dof)
+    sd = stderr * math.sqrt(gain.seeds)
+    seeds = seeds_to_tell(-gain.delta, sd, gain.seeds, found.earlier_analyses + 1)
+    return None if seeds is None else seeds - gain.seeds
 
 
 def _sizes(posteriors: Posteriors, config_hash: str) -> tuple[int | None, int | None]:

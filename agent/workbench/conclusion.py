@@ -25,6 +25,7 @@ from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted
 from trainer.spec import BPB, Measure
 from trainer.telemetry import TelemetrySummary
+from trajectory.confirmation import CONFIRM_SEEDS
 from trajectory.confirmed import Confirmed
 from trajectory.evidence import Evidence
 from trajectory.headline import Headline
@@ -76,6 +77,8 @@ def conclude(
             "yellow",
         )
     if not as_json:
+        if headline.outlook:
+            session.say(f"outlook   {headline.outlook}")
         session.say(f"result    {headline.line}", "bold")
     if isinstance(error, Interrupted):
         raise error
@@ -155,7 +158,9 @@ class ConfirmAsked(Frozen):
     """Options of a confirmation."""
 
     top: PositiveInt = Field(3, description="Best configs to confirm.")
-    seeds: int = Field(6, ge=2, le=100, description="Fresh seeds for each, and for the baseline.")
+    seeds: int = Field(
+        CONFIRM_SEEDS, ge=2, le=100, description="Fresh seeds for each, and for the baseline."
+    )
     retry_failed: RetryFailed = False
 
 

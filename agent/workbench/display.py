@@ -102,6 +102,8 @@ class Display(Watcher):
             self._is_estimated = True
             if line := night_text(self._campaign, self._goal, self._places):
                 say(self._console, line)
+            if line := self._campaign.results.headline().can_find:
+                say(self._console, f"can find  {line}")
         self._draw(f"iteration {iteration}: proposing")
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:

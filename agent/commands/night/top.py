@@ -156,7 +156,7 @@ def _result(headline: Headline) -> list[str]:
     """Return the campaign's result, and a note if it is not confirmed or the ranking changed."""
     if headline.verdict == "nothing measured":
         return []
-    lines = [headline.line]
+    lines = [line for line in (headline.line, headline.outlook) if line]
     if headline.verdict == "claimed":
         lines.append("confirm it on fresh seeds and text with: autoresearch confirm")
     if headline.first_now is not None:

@@ -20,6 +20,7 @@ from tests.trajectory.live.server import client
 from trainer.spec import BPB
 from trajectory.evidence import Evidence
 from trajectory.headline import Headline
+from trajectory.power import Power
 from trajectory.ranking import Posteriors, top
 from trajectory.report.report import render
 from trajectory.report.versus import compare_campaigns
@@ -126,6 +127,47 @@ def test_a_search_that_kept_nothing_says_which_gain_it_would_have_kept() -> None
     smallest = CAMPAIGN.z_keep * noise.stderr(CAMPAIGN.max_runs, len(begun) - 1)
     assert headline.smallest_gain == pytest.approx(smallest)
     assert f"{smallest:.4f} bpb" in headline.line
+    power = known(headline.power)
+    assert power == Power.of(noise, CAMPAIGN, len(begun) - 1)
+    assert f"{power.gain:.4f} bpb" in headline.can_find
+    assert (headline.more_iterations, headline.outlook) == (None, "")
+
+
+def test_a_search_without_a_keep_says_how_many_more_iterations_may_bring_one() -> None:
+    tried = [row for row in SEARCH if row.kind in {"campaign", "baseline"}]
+    refused = next(
+        row for row in SEARCH if row.kind == "iteration" and row.decision.action == "discard"
+    )
+    evidence = Evidence([*tried, refused])
+    headline = Headline.of(Posteriors.of(evidence), None, CAMPAIGN)
+    baseline = evidence.configs[known(evidence.baseline_hash)]
+    assert (headline.verdict, headline.more_iterations) == ("nothing kept", 5)
+    assert headline.more_s == pytest.approx(5 * 2.05 * baseline.train_s / baseline.n)
+    assert headline.outlook in headline.model_dump()["outlook"]
+
+
+@pytest.mark.parametrize("gain", [-0.5381, 0.2328])
+def test_only_a_gain_that_was_not_confirmed_asks_for_seeds(gain: float, tmp_path: Path) -> None:
+    finalists = {one.iter: one.config for one in RANKED[:1]}
+    baseline = EVIDENCE.configs[known(EVIDENCE.baseline_hash)].config
+    _, end = confirmation(9_000, baseline, finalists, gain=gain)
+    found, fresh = end.found, known(end.found.chosen.headline)
+    confirmed = Headline.of(Posteriors.of(EVIDENCE), found, CAMPAIGN)
+    assert (confirmed.more_seeds, confirmed.outlook) == (None, "")  # worse, or confirmed
+    wide = fresh.model_copy(update={"delta": -0.1, "lo": -0.3, "hi": 0.1})
+    chosen = found.chosen.model_copy(update={"gains": (wide,)})
+    open_one = found.model_copy(update={"configs": (chosen,)})
+    headline = Headline.of(Posteriors.of(EVIDENCE), open_one, CAMPAIGN)
+    assert headline.verdict == "not confirmed"
+    assert known(headline.more_seeds) > 0
+    assert str(headline.more_seeds) in headline.outlook
+
+    rows: list[Row] = [*SEARCH, end.model_copy(update={"found": open_one})]
+    write_journal(tmp_path / "trajectory.jsonl", rows)
+    fields, board = own_board(tmp_path, 3)
+    page = render(CampaignView(tmp_path).findings(), (), (), datetime.now(UTC))
+    assert str(board[1]) == fields["headline"]["outlook"] == headline.outlook
+    assert f"about {headline.more_seeds} more" in page
 
 
 def test_nothing_measured_has_no_number() -> None:
