@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from operator import mul
 from statistics import fmean, variance
 
-from trainer.spec import Measure, Measured, ScoredText, TrialFailed, TrialOk
+from trainer.spec import Measure, Measured, ScoredText, TrialFailed
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, FreshGain
 from trajectory.statistics.population import Posterior
 
@@ -104,7 +104,6 @@ def gains(
 
 
 def _parts(result: Measured, text: ScoredText) -> tuple[float, ...]:
-    assert isinstance(result, TrialOk)  # a command gets no texts
     return next(one.parts_bpb for one in result.texts if one.sha256 == text.sha256)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig, TrialFailed, TrialOk
+from trainer.spec import AnyConfig, TrialFailed
 from trajectory.proposals import Idea
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.crossed_effects import Measured
@@ -249,13 +249,10 @@ class Evidence:
                 entry.failed_seeds.append(seed)
                 continue
             entry.train_s += result.train_s
-            peak_gib = result.peak_mem_gib
-            if isinstance(result, TrialOk):
-                entry.params = result.params
+            entry.params = result.params
+            if result.step_ms is not None:
                 entry.step_ms = min(entry.step_ms or math.inf, result.step_ms)
-            else:
-                peak_gib = result.peak_gpu_mem_gib or peak_gib
-            entry.peak_gib = max(entry.peak_gib or 0.0, peak_gib or 0.0) or None
+            entry.peak_gib = max(entry.peak_gib or 0.0, result.peak_gib or 0.0) or None
             if seed in entry.scores:
                 continue
             before = entry.sum_of_squares if entry.scores else None

@@ -31,7 +31,7 @@ from agent.menu.reply_objects import ReplyError
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import AnyConfig, Budget, Config, gpt
+from trainer.spec import AnyConfig, Budget, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Rails:
         self.budget = budget
         self.max_changes = len(menu.knobs) if max_changes is None else max_changes
         self.memory = memory
-        self.run_code: Callable[[Config], str] | None = None
+        self.run_code: Callable[[AnyConfig], str] | None = None
         """Runs a config's functions in a sandbox and returns what is wrong; None: the rail is off.
         """
         self.form: Form = form
@@ -184,7 +184,7 @@ class Rails:
                 f"the config {config.config_hash[:12]} was already tried; change another knob or "
                 "choose another value",
             )
-        why = self.run_code(config) if self.run_code and isinstance(config, Config) else ""
+        why = self.run_code(config) if self.run_code else ""
         if why:
             raise _RefusedError("code_run", why)
         return config

@@ -10,7 +10,7 @@ from agent.search.confirmation_plan import Candidate, ConfirmPlan, FreshTexts
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError
 from autoresearch.words import counted, timestamp
-from trainer.spec import TrialFailed, TrialOk, difference
+from trainer.spec import TrialFailed, difference
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
 from trajectory.rows import ConfirmedRow, ConfirmRow, TrialRecord
@@ -69,8 +69,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         if isinstance(result, TrialFailed):
             # Scoring further texts may be the reason that the run failed.
             return set(row.texts) <= {text.sha256 for text in self.texts.scored}
-        scored = {text.sha256 for text in result.texts} if isinstance(result, TrialOk) else set()
-        return scored >= {text.sha256 for text in self.texts.scored}
+        return {text.sha256 for text in result.texts} >= {text.sha256 for text in self.texts.scored}
 
     def row(
         self, run: PlannedRun[Candidate], trial: TrialRecord, energy_wh: float | None
@@ -109,8 +108,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         seen = {
             row.config_hash
             for row in self.campaign.results.newest(ConfirmRow)
-            if isinstance(row.trial.result, TrialOk)
-            and any(text.sha256 in texts for text in row.trial.result.texts)
+            if any(text.sha256 in texts for text in row.trial.result.texts)
         }
         return len(seen - mine)
 

@@ -21,7 +21,6 @@ from trainer.spec import (
     BPB,
     AnyConfig,
     Budget,
-    Config,
     CurvePoint,
     Measure,
     PruneRule,
@@ -142,7 +141,7 @@ class Race:
                 reference_hash=reference_hash,
                 measure=self.measure,
                 # A second pair of a deterministic command would repeat the first.
-                certain=noise.sigma == 0 and not isinstance(self.candidate, Config),
+                certain=noise.sigma == 0 and self.candidate.is_printed,
             )
             self.on_assessment(assessment)
             if isinstance(assessment, Decision):
@@ -164,7 +163,7 @@ class Race:
             seed,
             self.rules,
             reference_hash=self.reference.config_hash,
-            printed=not isinstance(self.candidate, Config),
+            printed=self.candidate.is_printed,
             pairs=len(scores),
         )
 
@@ -225,7 +224,7 @@ class Race:
         An unreadable curve proves nothing, so the race continues.
         """
         theirs, ours = self._curve(self.reference, seed), self._curve(self.candidate, seed)
-        fewest = 1 if isinstance(self.candidate, Config) else FEWEST_PRINTED
+        fewest = FEWEST_PRINTED if self.candidate.is_printed else 1
         return len(ours) >= fewest and ours == theirs
 
     def _curve(self, config: AnyConfig, seed: int) -> list[tuple[int, int | None, float]]:

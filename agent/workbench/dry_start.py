@@ -21,9 +21,9 @@ from trainer.spec import (
     Check,
     Command,
     CommandConfig,
-    CommandOk,
     Limits,
     Measure,
+    Measured,
     ScoreRule,
     TrialFailed,
     TrialSpec,
@@ -73,7 +73,7 @@ FILE_MARK = "\x1eautoresearch-file "
 class Tried:
     """A run of a script in the sandbox."""
 
-    result: CommandOk | TrialFailed
+    result: Measured | TrialFailed
     lines: tuple[str, ...]
     """Everything it printed."""
     python: str = ""
@@ -82,14 +82,14 @@ class Tried:
     @property
     def is_usable(self) -> bool:
         """Return whether the script ended well, or still trained."""
-        return isinstance(self.result, CommandOk) or self.result.status == "timeout"
+        return self.result.status in {"scored", "timeout"}
 
     @property
     def sentence(self) -> str:
         """Return how it ended."""
         result = self.result
         python = f"; its Python is {self.python}" if self.python else ""
-        if isinstance(result, CommandOk):
+        if not isinstance(result, TrialFailed):
             return f"the default config ran in {result.train_s:.1f} s{python}"
         if result.status == "timeout":
             return f"the default config still trained after {PATIENCE_S:g} s{python}"
@@ -171,7 +171,6 @@ def _run(spec: TrialSpec, campaign: Path) -> Tried:
         result = executor.submit(spec, trial_dir).result().result
     finally:
         executor.close()
-    assert isinstance(result, CommandOk | TrialFailed)
     log = (trial_dir / LOG_FILE).read_text("utf-8", "replace")[-_MOST_LOG:]
     lines = log.replace("\r", "\n").split("\n")
     return Tried(result, tuple(Number("x").cleaned(line) for line in lines if line))

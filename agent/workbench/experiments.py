@@ -16,7 +16,7 @@ from agent.search.experiment import Experiment, ExperimentWatcher, Key, PlannedR
 from agent.workbench.console import can_ask, print_lines, say
 from agent.workbench.session import Session
 from autoresearch.words import duration_text
-from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialSpec
 from trajectory.longruns import OUTCOME_STYLE
 from trajectory.rows import LadderRow, Role, RowOfOneRun, StressRow, TrialRecord
 
@@ -127,8 +127,7 @@ class ExperimentDisplay(ExperimentWatcher):
         elif isinstance(result, TrialFailed):
             score = Text(f"{result.status}: {result.message}", style="red")
         else:
-            texts = result.texts if isinstance(result, TrialOk) else ()
-            others = "".join(f", {text.val_bpb:.4f}" for text in texts)
+            others = "".join(f", {text.val_bpb:.4f}" for text in result.texts)
             score = Text(f"{self._measure.text(result.objective)}{others} {self._measure.short}")
         if isinstance(row, StressRow | LadderRow):
             verdict = row.verdict

@@ -27,7 +27,7 @@ from autoresearch.errors import CampaignError, TargetError
 from autoresearch.words import duration_text
 from funnel.ladder.shapes import Pace, departure, own_params, scaled
 from funnel.transfer.carry import carry
-from trainer.spec import Config, TrialOk, gpt
+from trainer.spec import Config, TrialFailed, gpt
 from trajectory.rows import (
     FinalistsRow,
     LadderAsked,
@@ -94,7 +94,8 @@ def best_finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
     for row in reversed(rows):
         if isinstance(row, StressRow) and (row.config_hash, row.steps) == (name, latest.steps):
             result = row.trial.result
-            return gpt(row.config), result.steps if isinstance(result, TrialOk) else latest.steps
+            done = None if isinstance(result, TrialFailed) else result.steps
+            return gpt(row.config), done or latest.steps
     return None
 
 

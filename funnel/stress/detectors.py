@@ -14,7 +14,7 @@ import numpy as np
 
 from funnel.stress.curve import MIN_POINTS, Curve, Excursion, excursions, level_se, noise_sd
 from funnel.stress.stall import LEAST_FALL, find_stall
-from trainer.spec import CommandOk, CurvePoint, Measured, TrialFailed
+from trainer.spec import CurvePoint, Measured, TrialFailed
 from trajectory.rows import StressVerdict
 
 RISE_NATS = 0.1
@@ -223,7 +223,7 @@ def judge_run(
     if isinstance(result, TrialFailed) and result.status == "nonfinite":
         done = last_step if result.steps is None else result.steps
         return StressVerdict(outcome="nonfinite", step=done + 1, explanation=result.message)
-    if isinstance(result, CommandOk) and _ended_elsewhere(points, steps):
+    if result.is_printed and _ended_elsewhere(points, steps):
         return StressVerdict(
             outcome="failed",
             step=last_step or None,
@@ -243,7 +243,7 @@ def judge_run(
     if len(points) < MIN_POINTS:
         # A command that ended with a score need not print a curve.
         return StressVerdict(
-            outcome="survives" if isinstance(result, CommandOk) else "failed",
+            outcome="survives" if result.is_printed else "failed",
             explanation=f"its curve has {len(points)} points, and {MIN_POINTS} are needed to judge",
         )
     return StressVerdict(outcome="survives", explanation="no detector found anything")

@@ -9,8 +9,6 @@ from funnel.stress.detectors import judge_run
 from trainer.spec import (
     AnyConfig,
     Budget,
-    CommandOk,
-    Config,
     Measured,
     RunSchedule,
     TrialFailed,
@@ -29,7 +27,7 @@ def verdict_on(trial: TrialRecord, spec: TrialSpec, runner: TrialRunner) -> Stre
         runner.curve(trial.trial_id),
         trial.result,
         steps=spec.steps or 0,
-        warmup=spec.config.lr_warmup if isinstance(spec.config, Config) else 0,
+        warmup=spec.config.warmup_steps,
     )
 
 
@@ -95,10 +93,8 @@ class LongRunSpec:
     def expected_s(self, config: AnyConfig) -> float:
         """Return the expected seconds of a run, by the latest short run's pace."""
         short = self._measured(config)
-        if isinstance(short, CommandOk):
-            times = self.steps_of(config) / self._short_steps(config)
-            return short.setup_s + short.train_s * times
-        return short.setup_s + self.steps_of(config) * short.step_ms / 1000 + short.eval_s
+        steps = self.steps_of(config)
+        return short.longer_s(steps, steps / self._short_steps(config))
 
     def _short_steps(self, config: AnyConfig) -> int:
         counted = self.campaign.settings.budget.steps(config.tokens_per_step)

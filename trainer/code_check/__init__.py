@@ -7,7 +7,7 @@ sentence what is wrong with a function, or nothing.
 from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen
 from trainer.machine.gpu import NoAnswer, ask
-from trainer.spec import Config
+from trainer.spec import AnyConfig
 
 MAX_PRICE = 2.0
 """Most time and memory of a step, as a multiple of those of what is built in."""
@@ -36,7 +36,7 @@ class CodeRunner:
         self._allow_unsandboxed = allow_unsandboxed
         self._found: dict[tuple[object, ...], str] = {}
 
-    def __call__(self, config: Config) -> str:
+    def __call__(self, config: AnyConfig) -> str:
         """Return what is wrong with a config's functions, in one sentence; empty if nothing.
 
         :raises MachineryError: if the check cannot run on this machine.

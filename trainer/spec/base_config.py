@@ -4,7 +4,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from autoresearch.values import (
     Frozen,
@@ -16,6 +16,9 @@ from autoresearch.words import CODE, code_diff
 class BaseConfig(Frozen):
     """One complete setting of a trainer's inputs. The judge, the record, the proposers and the
     ranking use only this much of a config, for any trainer."""
+
+    is_printed: ClassVar[bool]
+    """Whether scores and curves are what a program printed: perhaps rounded, or no curve at all."""
 
     @abstractmethod
     def canonical(self) -> dict[str, Scalar]:
@@ -29,6 +32,16 @@ class BaseConfig(Frozen):
     @abstractmethod
     def value(self, name: str) -> Any:
         """Return the value of one field; None if it has none."""
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Sources of the model's own functions that this config replaces, by key."""
+        return {}
+
+    @property
+    @abstractmethod
+    def warmup_steps(self) -> int:
+        """Steps in which the learning rate still rises, if that is known."""
 
     def function(self, name: str, source: str) -> str:
         """Return the code of a field with this value."""
@@ -49,6 +62,7 @@ class BaseConfig(Frozen):
 class CommandConfig(BaseConfig):
     """Knobs and constants of a menu that names a command."""
 
+    is_printed: ClassVar[bool] = True
     values: dict[str, Scalar]
     """Values by name, in the menu's order."""
 
@@ -64,6 +78,11 @@ class CommandConfig(BaseConfig):
     def value(self, name: str) -> Any:
         """See :meth:`BaseConfig.value`."""
         return self.values.get(name)
+
+    @property
+    def warmup_steps(self) -> int:
+        """See :attr:`BaseConfig.warmup_steps`: only the command knows."""
+        return 0
 
     @property
     def tokens_per_step(self) -> None:

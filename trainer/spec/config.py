@@ -1,7 +1,7 @@
 """Define a recipe: every knob and constant of one training run."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -65,6 +65,8 @@ class Config(_WithCode):
     Every field of the first version is required. A field added later must have a default, which
     :meth:`canonical` omits, so that the hashes of older configs do not change.
     """
+
+    is_printed: ClassVar[bool] = False
 
     n_layer: PositiveInt
     n_head: PositiveInt
@@ -171,6 +173,11 @@ class Config(_WithCode):
         if info.mode != "json":
             return values
         return {name: value for name, value in values.items() if value != _SILENT.get(name, ...)}
+
+    @property
+    def warmup_steps(self) -> int:
+        """See :attr:`~trainer.spec.base_config.BaseConfig.warmup_steps`."""
+        return self.lr_warmup
 
     @property
     def code(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ result or the curve's point invalid.
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
     AliasChoices,
@@ -94,6 +94,10 @@ class TextScore(Frozen):
 class TrialOk(Frozen):
     """A trial that ended with a measurement."""
 
+    is_printed: ClassVar[bool] = False
+    peak_gpu_mem_gib: ClassVar[None] = None
+    """:attr:`peak_mem_gib` is the device's."""
+
     status: Literal["ok"] = "ok"
     val_bpb: Bits
     """sum(NLL in nats) / (ln 2 × UTF-8 bytes scored)."""
@@ -143,9 +147,26 @@ class TrialOk(Frozen):
         """Objective that the search minimizes."""
         return self.val_bpb
 
+    @property
+    def peak_gib(self) -> float:
+        """Peak memory of the device that trained."""
+        return self.peak_mem_gib
+
+    def longer_s(self, steps: int, _times: float) -> float:
+        """Return the expected seconds of a run of so many steps, a multiple of this one's."""
+        return self.setup_s + steps * self.step_ms / 1000 + self.eval_s
+
 
 class CommandOk(Frozen):
     """A command that ended with a score: what it printed, and what was measured from outside."""
+
+    is_printed: ClassVar[bool] = True
+    """Whether score and curve are what a program printed, in its own digits and steps."""
+    eval_s: ClassVar[float] = 0.0
+    """:attr:`train_s` includes its evaluation."""
+    texts: ClassVar[tuple[TextScore, ...]] = ()
+    params: ClassVar[None] = None
+    step_ms: ClassVar[None] = None
 
     status: Literal["scored"] = "scored"
     score: Score
@@ -171,6 +192,15 @@ class CommandOk(Frozen):
         """Objective that the search minimizes: the score, or its negative."""
         return self.score if self.direction == "minimise" else -self.score
 
+    @property
+    def peak_gib(self) -> float | None:
+        """Peak memory of the device that trained, if that is known."""
+        return self.peak_gpu_mem_gib or self.peak_mem_gib
+
+    def longer_s(self, _steps: int, times: float) -> float:
+        """See :meth:`TrialOk.longer_s`."""
+        return self.setup_s + self.train_s * times
+
 
 Measured: TypeAlias = TrialOk | CommandOk
 """A trial that ended with a number."""
@@ -183,6 +213,9 @@ FailureStatus: TypeAlias = Literal[
 
 class TrialFailed(Frozen):
     """A trial that ended without a measurement. It carries no score."""
+
+    is_printed: ClassVar[bool] = False
+    texts: ClassVar[tuple[TextScore, ...]] = ()
 
     status: FailureStatus
     message: Annotated[PlainText, Field(max_length=MAX_MESSAGE_CHARACTERS)]

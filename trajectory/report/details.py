@@ -13,7 +13,7 @@ from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, duration_text
-from trainer.spec import BPB, Measure, Measured, TrialFailed, TrialOk, code_diffs
+from trainer.spec import BPB, Measure, Measured, TrialFailed, code_diffs
 from trajectory.proposals import Attempt
 from trajectory.report.wording import shown, value_text
 from trajectory.rows import IterationRow, TrialRecord
@@ -127,8 +127,7 @@ def _trial(trial: TrialRecord, measure: Measure) -> dict[str, Any]:
 
 
 def _gpu_gib(result: Measured | TrialFailed) -> float | None:
-    """Return a command's GPU memory; None for the built-in trainer, whose peak is the device's."""
-    found = None if isinstance(result, TrialOk) else result.peak_gpu_mem_gib
+    found = result.peak_gpu_mem_gib
     return None if found is None else round(found, 3)
 
 

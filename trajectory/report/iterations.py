@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
-from trainer.spec import CurvePoint, TrialFailed, TrialOk
+from trainer.spec import CurvePoint, TrialFailed
 from trajectory.evidence import ConfigEvidence
 from trajectory.rows import TrialRecord
 
@@ -53,10 +53,8 @@ class Spent:
             return
         self.setup += result.setup_s
         self.training += result.train_s
-        # A command's training time includes its evaluation.
-        eval_s = result.eval_s if isinstance(result, TrialOk) else 0.0
-        self.evaluation += eval_s
-        self.other += max(0.0, trial.wall_s - result.setup_s - result.train_s - eval_s)
+        self.evaluation += result.eval_s
+        self.other += max(0.0, trial.wall_s - result.setup_s - result.train_s - result.eval_s)
 
 
 PARTS = ("training", "evaluation", "setup", "proposing", "failed", "other")

@@ -17,7 +17,7 @@ from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.safe_text import plain
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from autoresearch.words import changes_text
-from trainer.spec import TrialFailed, TrialOk, difference
+from trainer.spec import TrialFailed, difference
 from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, LEVEL
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
@@ -140,8 +140,7 @@ class ComparedCampaign(Results):
         for trial in (row.trial for row in reversed(self.newest(ConfirmRow))):
             result, of = trial.result, (trial.config_hash, trial.seed in found.seeds)
             if of == (found.chosen.config_hash, True) and not isinstance(result, TrialFailed):
-                texts = result.texts if isinstance(result, TrialOk) else ()
-                on = {"": result.objective, **{one.sha256: one.val_bpb for one in texts}}
+                on = {"": result.objective, **{one.sha256: one.val_bpb for one in result.texts}}
                 if text in on:
                     scores[trial.seed] = on[text]
         return scores

@@ -32,7 +32,7 @@ from agent.workbench.console import answer
 from autoresearch.errors import MenuError
 from autoresearch.safe_text import plain
 from autoresearch.words import counted, json_text
-from trainer.spec import CommandOk, Direction
+from trainer.spec import Direction, TrialFailed
 
 if TYPE_CHECKING:
     from agent.workbench.dry_start import Tried
@@ -207,7 +207,7 @@ def _seen(
     known = [one for one in seen if one.direction is not None]
     label = curve_in(printed) or draft.curve
     reached = None
-    if not isinstance(tried.result, CommandOk) and tried.result.status == "timeout":
+    if isinstance(tried.result, TrialFailed) and tried.result.status == "timeout":
         reached = last_step(printed, label)
     # A number without a known metric is less than a metric that is not printed yet.
     later = found if reached is not None and not any(not one.is_training for one in known) else []
@@ -248,7 +248,7 @@ def _with_score(
 
 def _sentence(tried: "Tried", draft: Draft) -> str:
     score = draft.score
-    if score is None or not score.times or not isinstance(tried.result, CommandOk):
+    if score is None or not score.times or isinstance(tried.result, TrialFailed):
         return tried.sentence
     return f"{tried.sentence}; {plain(score.name)} was {score.last:g}"
 
