@@ -48,13 +48,17 @@ def default_campaign(menu: str | None) -> Path:
     :raises CampaignError: if a link leads there and no campaign is there yet.
     """
     directory = _named_after(menu)
-    for place in (directory.parent, directory):
-        if place.is_symlink() and not has_file(directory, JOURNAL_FILE):
-            raise CampaignError(
-                f"{place} is a link to {quote(place.readlink())}, and no campaign is begun behind a"
-                f" link that nobody named; if you made it, add: --campaign {quote(directory)}"
-            )
+    if (link := _link_to(directory)) is not None and not has_file(directory, JOURNAL_FILE):
+        raise CampaignError(
+            f"{link} is a link to {quote(link.readlink())}, and no campaign is begun behind a"
+            f" link that nobody named; if you made it, add: --campaign {quote(directory)}"
+        )
     return directory
+
+
+def _link_to(directory: Path) -> Path | None:
+    """Return the link by which ``runs/NAME`` leads elsewhere; None if none does."""
+    return next((place for place in (directory.parent, directory) if place.is_symlink()), None)
 
 
 def _named_after(menu: str | None) -> Path:
@@ -76,9 +80,17 @@ def measurements_of(kind: str, source: str, menu: str) -> Path:
 
     :param source: the menu's name or file, as the user gave it.
     :param menu: the menu's own name.
+    :raises CampaignError: if a link leads there.
     """
-    former = Path("runs") / f"{kind}-{Path(source).stem}"
-    return former if former.is_dir() else Path("runs") / f"{kind}-{_file_name(menu) or 'menu'}"
+    directory = Path("runs") / f"{kind}-{Path(source).stem}"
+    if not directory.is_dir():
+        directory = Path("runs") / f"{kind}-{_file_name(menu) or 'menu'}"
+    if (link := _link_to(directory)) is not None:
+        raise CampaignError(
+            f"{link} is a link to {quote(link.readlink())}, and no measurement is written behind a"
+            " link that nobody named; run this in another directory"
+        )
+    return directory
 
 
 def _file_name(name: str) -> str:

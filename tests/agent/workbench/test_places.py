@@ -76,3 +76,15 @@ def test_a_campaign_s_folder_has_the_menu_s_name(
     write_journal(earlier / JOURNAL_FILE, [row])
     assert default_campaign("a/menu.toml") == Path("runs/menu")
     assert default_campaign("b/menu.toml") == Path("runs/second-one-..-x")
+
+
+@pytest.mark.parametrize("link", ["runs", "runs/compare-mine", "runs/compare-menu"])
+def test_no_measurement_is_written_behind_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outside").mkdir()
+    Path(link).parent.mkdir(exist_ok=True)
+    Path(link).symlink_to(tmp_path / "outside")
+    with pytest.raises(CampaignError):
+        measurements_of("compare", "menu.toml", "mine")
