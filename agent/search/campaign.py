@@ -26,7 +26,7 @@ from autoresearch.layout import (
 )
 from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
-from trainer.spec import AnyConfig, Command, Limits, RunSchedule, ScriptInfo, TrialSpec, makes_code
+from trainer.spec import AnyConfig, Command, Limits, RunSchedule, ScriptInfo, TrialSpec, trainer_of
 from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.lock import CampaignLock
@@ -62,6 +62,7 @@ class Campaign(Closing):
         self.settings = settings
         self.menu = menu
         self.command = command
+        self.trainer = trainer_of(command)
         self._corpus = corpus
         self._script = script
         self._reserve_gib = read_environment().memory_reserve_gib
@@ -161,13 +162,12 @@ class Campaign(Closing):
 
     @property
     def prunes(self) -> bool:
-        """Whether a trial's curve may end it early. The rule needs nats per token; a command's
-        curve is assumed to be in the unit of its score."""
-        return self.command is None or self.menu.measure.unit == "nats per token"
+        """Whether a trial's curve may end it early."""
+        return self.trainer.prunes
 
     @property
     def _makes_code(self) -> bool:
-        return self.command is not None or makes_code(self.settings.device)
+        return self.trainer.caches_code(self.settings.device)
 
     def is_short_run(self, spec: TrialSpec) -> bool:
         """Return whether the spec is of one of the loop's own trials, not of a long run or a
@@ -187,7 +187,6 @@ class Campaign(Closing):
         if self.menu.trainer is not None and self.menu.trainer.file_gib is not None:
             file_bytes = int(self.menu.trainer.file_gib * 2**30)
             limits = limits.model_copy(update={"file_bytes": file_bytes})
-        # Compiled code is cached. A command always gets the cache, because its script may compile.
         cache = str((self.directory / COMPILED_DIR).absolute()) if self._makes_code else None
         return TrialSpec(
             trial_id="",
@@ -204,7 +203,7 @@ class Campaign(Closing):
             train_tokens=self._train_tokens,
             limits=limits,
             command=self.command,
-            scored_apart=self.command is None and bool(self.menu.code_knobs),
+            scored_apart=self.trainer.reads_corpus and bool(self.menu.code_knobs),
         )
 
     def schedule(self, config: AnyConfig) -> RunSchedule:

@@ -7,8 +7,8 @@ from pathlib import Path
 from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
 from trainer.executors.lanes import Lanes, spots, visible_gpus
-from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor, LocalLane
-from trainer.spec import Command, Place
+from trainer.executors.local import LocalExecutor, LocalLane
+from trainer.spec import Command, Place, trainer_of
 
 EXECUTORS = ("local", "ray")
 
@@ -41,7 +41,7 @@ def choose_executor(
     name, _, address = name.partition(":")
     if name not in EXECUTORS or (address and name == "local"):
         raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
-    entry = ENTRY if command is None else COMMAND_ENTRY
+    entry = trainer_of(command).entry
     if name == "local":
         return _local(lanes, device, allow_unsandboxed=allow_unsandboxed, entry=entry)
     from trainer.executors.ray.cluster import open_cluster  # noqa: PLC0415 (few users need it)

@@ -18,14 +18,12 @@ from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.scratch import clear
 from trainer.isolation.supervisor import Supervised
-from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trainer.spec import BuiltIn, Command, CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 _LOG = logging.getLogger(__name__)
 
-ENTRY = "trainer.training.child:run_trial"
-"""The entry point of a trial of the built-in trainer."""
-COMMAND_ENTRY = "trainer.command.child:run_command"
-"""The entry point of a trial whose spec names a command."""
+ENTRY = BuiltIn.entry
+COMMAND_ENTRY = Command.entry
 
 
 class LocalLane(Lane):

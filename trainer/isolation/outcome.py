@@ -148,7 +148,7 @@ def _failure(
         assert ending.stopped.cause != "aborted", "it has no result"
         status, why = ending.stopped.cause, ending.stopped.why
         # A script's last line is more informative for a person than our limit.
-        last = last if spec.command is not None else ""
+        last = last if spec.trainer.is_watched else ""
     elif ended.signal == signal.SIGKILL:
         if ending.oom_killer_struck:
             return "oom", "out of host memory: killed by the kernel's out-of-memory killer"
@@ -160,7 +160,7 @@ def _failure(
     else:
         status, why = "crash", "ended without a result"
     why = f"{why}: {last}" if last else why
-    log = log_path(spec.trial_id) if spec.command is not None else ""
+    log = log_path(spec.trial_id) if spec.trainer.is_watched else ""
     return status, f"{why}; whole output: {log}" if log else why
 
 

@@ -26,11 +26,6 @@ from trainer.isolation.usage import TreeUsage, TrialTime, usage_below, world_byt
 from trainer.machine.host import shortage
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
-_COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physics.units")
-"""Modules that a process's first compilation, and in part its first optimizer, imports in some
-seconds, which the fork server spends once."""
-_COMPILER_KEYS = "trainer.backends.compilation:compute_keys"
-_MEGATRON = "trainer.machine.megatron_packages:preload"
 _POLL_S = 0.1
 _GRACE_S = 1.0
 """Seconds between asking a trial to end and killing it."""
@@ -79,8 +74,7 @@ class Supervised:
         self._trial = 0
         self._ending = Ending()
         self._result: Measured | TrialFailed | None = None
-        declared = spec.command is not None and spec.command.shared_memory
-        uses_machines = declared and not server.has_world
+        uses_machines = spec.trainer.shared_memory and not server.has_world
         self._shared = shared_memory.own_files() if uses_machines else None
         self._oom_kills_before = oom_kills()
         self._group: TrialGroup | None = None
@@ -124,7 +118,7 @@ class Supervised:
         """
         if self._time.still_s == 0.0:
             return False
-        counts_time = self._spec.command is not None or self._spec.budget.unit == "seconds"
+        counts_time = self._spec.trainer.is_watched or self._spec.budget.unit == "seconds"
         return counts_time or isinstance(self._result, TrialFailed)
 
     def _close(self) -> None:
@@ -135,7 +129,8 @@ class Supervised:
     def _until_over(self) -> None:
         """Start the trial and return when nothing of it runs any more."""
         group = None if self._group is None else str(self._group.directory)
-        start = Start(trial_dir=str(self._files.path), imports=_imports(self._spec), group=group)
+        imports = self._spec.trainer.imports(self._spec.backend, self._spec.device)
+        start = Start(trial_dir=str(self._files.path), imports=imports, group=group)
         try:
             self._trial = self._server.start_trial(start, self._cancelled)
             self._time = TrialTime(self._spec.limits.wall_s)
@@ -221,13 +216,13 @@ class Supervised:
         limit_gib = self._spec.limits.memory_gib
         limit = None if limit_gib is None else limit_gib * _GIB
         # Elsewhere the sandbox refuses the memory that no process shows.
-        count_unmapped = self._spec.device.startswith("cuda") or self._spec.command is not None
+        count_unmapped = self._spec.device.startswith("cuda") or self._spec.trainer.is_watched
         weighed = self._usage.weigh(limit, count_unmapped=count_unmapped)
         # The kernel's count includes memory that no process shows; the sum over processes includes
         # what was the server's before the fork, and so is the same with and without a cgroup.
         if self._group is not None:
             return max(weighed, self._group.held_bytes)
-        if self._spec.command is None:
+        if not self._spec.trainer.is_watched:
             return weighed
         if self._shared is not None:
             room = float("inf") if limit is None else limit - weighed
@@ -262,14 +257,3 @@ class Supervised:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         await_death(seen, timeout_s=2)
-
-
-def _imports(spec: TrialSpec) -> tuple[str, ...]:
-    """Return what trials like this one would each import and compute."""
-    if spec.command is not None:
-        named = spec.command.preload
-        uses_torch = any(name.split(".")[0] == "torch" for name in named)
-        return (*named, *(_COMPILER_MODULES if uses_torch else ()))
-    if not spec.makes_code:
-        return ()
-    return (_COMPILER_KEYS,) if spec.backend == "torch" else (_MEGATRON,)

@@ -44,6 +44,7 @@ from trainer.spec.trial import (
     DEFAULT_RESERVE_GIB,
     MOST_MEMORY_GIB,
     BackendName,
+    BuiltIn,
     Fp8Recipe,
     Limits,
     MemoryGib,
@@ -51,6 +52,7 @@ from trainer.spec.trial import (
     TrialSpec,
     makes_code,
     refuse_fp8,
+    trainer_of,
 )
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "BackendName",
     "BaseConfig",
     "Budget",
+    "BuiltIn",
     "Check",
     "Checkpoint",
     "Command",
@@ -106,4 +109,5 @@ __all__ = [
     "makes_code",
     "parse_result",
     "refuse_fp8",
+    "trainer_of",
 ]

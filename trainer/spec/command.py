@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from autoresearch.values import Frozen, NonNegativeInt, PlainText
-from trainer.spec.measure import Measure
+from trainer.api import Trainer
+from trainer.spec.measure import NATS_PER_TOKEN, Measure
 
 
 def _compiled(pattern: str) -> str:
@@ -60,8 +61,17 @@ class Check(Frozen):
     """Location of the trial's score: in this command's output, or in a file in its directory."""
 
 
-class Command(Frozen):
+_COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physics.units")
+"""Modules that a process's first compilation, and in part its first optimizer, imports in some
+seconds, which the fork server spends once."""
+
+
+class Command(Trainer):
     """A command line, its environment, and the rules that read its result."""
+
+    entry: ClassVar[str] = "trainer.command.child:run_command"
+    reads_corpus: ClassVar[bool] = False
+    is_watched: ClassVar[bool] = True
 
     argv: tuple[str, ...]
     """Arguments with placeholders such as ``{lr}``; the first is the program's absolute path."""
@@ -95,6 +105,20 @@ class Command(Frozen):
     Python."""
     check: Check | None = Field(None, exclude_if=lambda check: check is None)
     """Command whose score is the trial's score, in place of this one's."""
+
+    @property
+    def prunes(self) -> bool:
+        """See :attr:`Trainer.prunes`. The curve is assumed to be in the unit of the score."""
+        return self.measure.unit == NATS_PER_TOKEN
+
+    def caches_code(self, device: str) -> bool:
+        """See :meth:`Trainer.caches_code`: whether a command compiles is unknown."""
+        return True
+
+    def imports(self, backend: str, device: str) -> tuple[str, ...]:
+        """See :meth:`Trainer.imports`."""
+        uses_torch = any(name.split(".")[0] == "torch" for name in self.preload)
+        return (*self.preload, *(_COMPILER_MODULES if uses_torch else ()))
 
     @property
     def checking(self) -> Command | None:

@@ -1,11 +1,12 @@
 """Define one training run: which config, how long, on which data, within which limits."""
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AliasChoices, Field, model_validator
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from trainer.api import Trainer
 from trainer.spec.base_config import CommandConfig
 from trainer.spec.command import Command
 from trainer.spec.config import AnyConfig, Config, gpt
@@ -87,6 +88,34 @@ def makes_code(device: str) -> bool:
     return device.startswith("cuda")
 
 
+class BuiltIn(Trainer):
+    """The built-in GPT trainer."""
+
+    entry: ClassVar[str] = "trainer.training.child:run_trial"
+    reads_corpus: ClassVar[bool] = True
+    is_watched: ClassVar[bool] = False
+    shared_memory: ClassVar[bool] = False
+
+    def makes_code(self, device: str) -> bool:
+        """See :func:`makes_code`."""
+        return makes_code(device)
+
+    def imports(self, backend: str, device: str) -> tuple[str, ...]:
+        """See :meth:`Trainer.imports`."""
+        if not makes_code(device):
+            return ()
+        return (_COMPILER_KEYS,) if backend == "torch" else (_MEGATRON,)
+
+
+_COMPILER_KEYS = "trainer.backends.compilation:compute_keys"
+_MEGATRON = "trainer.machine.megatron_packages:preload"
+
+
+def trainer_of(command: Command | None) -> Command | BuiltIn:
+    """Return the trainer of a spec with this command."""
+    return BuiltIn() if command is None else command
+
+
 class TrialSpec(RunSchedule):
     """One training run of one config with one seed: all of the trainer's input."""
 
@@ -146,6 +175,11 @@ class TrialSpec(RunSchedule):
     specs of the built-in trainer are written as before."""
 
     @property
+    def trainer(self) -> Command | BuiltIn:
+        """What trains the config."""
+        return trainer_of(self.command)
+
+    @property
     def gpt(self) -> Config:
         """The config, for the built-in trainer.
 
@@ -161,19 +195,17 @@ class TrialSpec(RunSchedule):
     @property
     def max_step(self) -> int | None:
         """Last step that its curve can have; None for a command, which counts its own way."""
-        return None if self.command is not None else self.steps
+        return None if self.trainer.is_watched else self.steps
 
     @property
     def makes_code(self) -> bool:
         """See :func:`makes_code`."""
-        return self.command is None and makes_code(self.device)
+        return self.trainer.makes_code(self.device)
 
     @property
     def code_cache(self) -> str | None:
-        """The compile cache of a trial that uses one. Whether a command compiles is unknown: it
-        gets a cache wherever the kernel can confine its use."""
-        uses_one = self.makes_code or self.command is not None
-        return self.compile_cache if uses_one else None
+        """The compile cache of a trial that uses one."""
+        return self.compile_cache if self.trainer.caches_code(self.device) else None
 
     @model_validator(mode="after")
     def _check_last_step_known(self) -> Self:
@@ -204,9 +236,9 @@ class TrialSpec(RunSchedule):
             raise ValueError(
                 "a config with named values needs a command, and any other config none"
             )
-        if self.command is None and not self.corpus_dir:
+        if self.trainer.reads_corpus and not self.corpus_dir:
             raise ValueError("corpus_dir is missing; give the path of a prepared corpus")
-        if self.command is not None and self.texts:
+        if self.texts and not self.trainer.reads_corpus:
             raise ValueError("a command scores its own text and no other")
         return self
 

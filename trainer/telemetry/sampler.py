@@ -228,7 +228,7 @@ def metering(sampler: Sampler, spec: TrialSpec) -> Iterator[Metered]:
     The interval is the whole trial: start-up, training and evaluation, idle power included. A
     command's GPU memory is read from outside; the built-in trainer reports its own.
     """
-    is_watched = spec.command is not None and spec.device.startswith("cuda")
+    is_watched = spec.trainer.is_watched and spec.device.startswith("cuda")
     with sampler.watching_memory() if is_watched else nullcontext() as watch:
         since_s = sampler.mark()
 

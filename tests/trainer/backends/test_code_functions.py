@@ -12,7 +12,7 @@ import torch
 
 from autoresearch.errors import SpecError
 from tests.support import gpts, hostile
-from tests.support.commands import command, command_spec
+from tests.support.commands import command
 from tests.support.places import ROOT
 from tests.support.stub_cuda import build_stub, make_machine
 from tests.support.trials import on_gpu, trial_spec
@@ -22,9 +22,8 @@ from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import SLOTS
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import _imports
 from trainer.memory.estimate import parameter_count
-from trainer.spec import Budget, Config
+from trainer.spec import Budget, BuiltIn, Config
 from trainer.training.schedule import Schedule
 
 CPU = torch.device("cpu")
@@ -202,12 +201,12 @@ def test_a_forked_trial_finds_the_keys_and_no_device_was_asked() -> None:
 
 
 def test_only_trials_that_compile_something_have_anything_done_ahead_and_a_cache() -> None:
-    assert _imports(trial_spec()) == ()
+    assert BuiltIn().imports("torch", "cpu") == ()
     megatron = "trainer.machine.megatron_packages:preload"
-    assert _imports(trial_spec(device="cuda", backend="megatron")) == (megatron,)
+    assert BuiltIn().imports("megatron", "cuda") == (megatron,)
     keys = "trainer.backends.compilation:compute_keys"
-    assert _imports(trial_spec(device="cuda:1")) == (keys,)
-    assert "torch._dynamo" in _imports(command_spec(command=command(preload=("torch",))))
+    assert BuiltIn().imports("torch", "cuda:1") == (keys,)
+    assert "torch._dynamo" in command(preload=("torch",)).imports("torch", "cpu")
     assert trial_spec(compile_cache="/x").code_cache is None
     assert trial_spec(compile_cache="/x", device="cuda").code_cache == "/x"
 
