@@ -9,10 +9,8 @@ command's own working directory is among the trial's temporary files
 import os
 import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import fmean
 from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
@@ -33,7 +31,7 @@ from trainer.spec import (
     CurvePoint,
     FailureStatus,
     Measured,
-    PruneRule,
+    Pruner,
     TrialFailed,
     TrialSpec,
 )
@@ -245,31 +243,3 @@ def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:
             return
         elif ready:  # it has closed its output, and is about to end or continues silently
             time.sleep(_POLL_S / 10)
-
-
-class Pruner:
-    """Checks a curve as it is printed."""
-
-    def __init__(self, rule: PruneRule | None) -> None:
-        self._rule = rule
-        self._recent: deque[tuple[int, float]] = deque(maxlen=0 if rule is None else 10_000)
-        self._asked = False
-        self.why = ""
-        """Why the trial is futile; empty while it is not."""
-
-    def take(self, step: int, loss: float) -> None:
-        """Add one point."""
-        rule = self._rule
-        if rule is None or self._asked:
-            return
-        self._recent.append((step, loss))
-        if step < rule.at_step:
-            return
-        self._asked = True
-        window = range(rule.at_step - rule.window + 1, rule.at_step + 1)
-        seen = [loss for step, loss in self._recent if step in window]
-        if seen and fmean(seen) > rule.max_loss:
-            self.why = (
-                f"the mean training loss about step {rule.at_step} was {fmean(seen):.4g}, above the"
-                f" {rule.max_loss:.4g} at which a config is futile by its reference's curves"
-            )

@@ -24,6 +24,7 @@ from trainer.spec.measure import (
     ScoredText,
     TextPart,
 )
+from trainer.spec.pruning import Pruner, PruneRule
 from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
     CommandOk,
@@ -48,7 +49,6 @@ from trainer.spec.trial import (
     Fp8Recipe,
     Limits,
     MemoryGib,
-    PruneRule,
     TrialSpec,
     makes_code,
     refuse_fp8,
@@ -90,6 +90,7 @@ __all__ = [
     "MemoryGib",
     "Place",
     "PruneRule",
+    "Pruner",
     "RunSchedule",
     "ScoreRule",
     "ScoredText",

@@ -11,17 +11,8 @@ from trainer.spec.base_config import CommandConfig
 from trainer.spec.command import Command
 from trainer.spec.config import AnyConfig, Config, gpt
 from trainer.spec.measure import ScoredText
+from trainer.spec.pruning import PruneRule
 from trainer.spec.schedule import Checkpoint, RunSchedule
-
-
-class PruneRule(Frozen):
-    """Rule to stop a trial if the mean training loss of the last ``window`` steps up to ``at_step``
-    exceeds ``max_loss`` (nats per token): its config is then futile by its reference's curves."""
-
-    at_step: PositiveInt
-    window: PositiveInt
-    max_loss: Positive
-
 
 DEFAULT_RESERVE_GIB = 8.0
 MOST_EVALUATIONS = 64

@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 
 import torch
 from torch import Tensor, nn
 
 from autoresearch.values import Frozen
 from trainer.backends.optimizer import optimizer_of
-from trainer.spec import Config, CurvePoint, FailureStatus, PruneRule
+from trainer.spec import Config, CurvePoint, FailureStatus, Pruner, PruneRule
 from trainer.training.schedule import Batches, Schedule
 
 
@@ -124,8 +124,7 @@ class _Host:
     ) -> None:
         self._config, self._clock = config, clock
         self._log_every, self._report = log_every, report
-        self._prune = prune
-        self._recent: deque[float] = deque(maxlen=1 if prune is None else prune.window)
+        self._pruner = Pruner(prune)
         self.loss_first = self.loss_last = float("nan")
 
     def take(self, done: Step, *, is_last: bool) -> None:
@@ -147,16 +146,9 @@ class _Host:
         if step == 1:
             self.loss_first = loss
         self.loss_last = loss
-        self._recent.append(loss)
-        rule = self._prune
-        if rule is not None and step == rule.at_step and fmean(self._recent) > rule.max_loss:
-            raise TrialStopped(
-                "pruned",
-                f"the mean training loss of the {len(self._recent)} steps up to {step} was"
-                f" {fmean(self._recent):.4g}, above the {rule.max_loss:.4g} at which a config is"
-                " stopped, given its reference",
-                step,
-            )
+        self._pruner.take(step, loss)
+        if self._pruner.why:
+            raise TrialStopped("pruned", self._pruner.why, step)
         if is_last or step == 1 or step % self._log_every == 0:
             self._report(
                 CurvePoint(
