@@ -168,7 +168,7 @@ class CampaignView:
         :raises CampaignError: if the journal is empty.
         """
         results = self.results()
-        row = results.campaign()
+        row = results.campaign
         if row is None:
             raise CampaignError(f"{self.directory} holds an empty journal; start its loop first")
         menu, evidence = menu_of(row), results.evidence

@@ -21,8 +21,8 @@ from autoresearch.words import scalar_text, timestamp
 from funnel.attribution.worth import Estimate, estimate_text, worths
 from funnel.stress.long_runs import LongRunSpec
 from trainer.spec import BPB, AnyConfig, Budget, Config, Measure
-from trajectory.journal import read_rows
-from trajectory.rows import AttributionRow, CampaignRow, TrialRecord
+from trajectory.reading import Results
+from trajectory.rows import AttributionRow, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +182,8 @@ def read_attribution(directory: Path, winner: Config) -> AttributionResult | Non
 
     :raises JournalError: if the journal is damaged.
     """
-    first: CampaignRow | None = None
-    rows: list[AttributionRow] = []
-    for row in read_rows(directory / JOURNAL_FILE):
-        if isinstance(row, CampaignRow):
-            first = row
-        elif isinstance(row, AttributionRow):
-            rows.insert(0, row)
+    results = Results(directory / JOURNAL_FILE)
+    first, rows = results.campaign, results.newest(AttributionRow)
     latest = next((row for row in rows if row.winner_hash == winner.config_hash), None)
     if first is None or latest is None:
         return None

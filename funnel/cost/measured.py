@@ -20,9 +20,9 @@ from funnel.ladder.plan import best_finalist
 from funnel.ladder.result import LadderResult, read_ladder
 from trainer.spec import TrialOk
 from trajectory import ranking
-from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.longruns import RankingTest, ranking_test
+from trajectory.reading import Results
 from trajectory.rows import BaselineRow, FinalistsRow, IterationRow, Row, RowOfOneRun, StressRow
 from trajectory.spending import BusyTime
 
@@ -190,18 +190,14 @@ def measured_of(directory: Path) -> Measured:
     The ladder is that of the latest stress test's best config, or the latest ladder if there was no
     stress test.
     """
-    rows = list(read_rows(directory / JOURNAL_FILE))
-    best = best_finalist(rows)
+    results = Results(directory / JOURNAL_FILE)
+    best = best_finalist(results)
     ladder = read_ladder(directory, of=best)
-    ended = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
+    ended = results.newest(FinalistsRow)
     if not ended:
         return Measured.of(None, ladder)
-    evidence = Evidence()
-    for row in rows:
-        evidence.add(row)
-    stress = [row for row in reversed(rows) if isinstance(row, StressRow)]
-    ranked = ranking.top(evidence, len(evidence.configs))
-    return Measured.of(ranking_test(ranked, stress, ended), ladder)
+    ranked = ranking.top(results.evidence, len(results.evidence.configs))
+    return Measured.of(ranking_test(ranked, results.newest(StressRow), ended), ladder)
 
 
 def lead_sentence(lead: Lead) -> str:

@@ -28,13 +28,13 @@ from autoresearch.words import duration_text
 from funnel.ladder.shapes import Pace, departure, own_params, scaled
 from funnel.transfer.carry import carry
 from trainer.spec import Config, TrialFailed, gpt
+from trajectory.reading import Results
 from trajectory.rows import (
     FinalistsRow,
     LadderAsked,
     LadderPlanRow,
     LadderRun,
     Recipe,
-    Row,
     StressRow,
 )
 
@@ -59,13 +59,12 @@ class Candidates:
             yield "baseline", self.baseline
 
 
-def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
+def candidates_of(campaign: Campaign) -> Candidates:
     """Return the baseline and the winner: the best of the latest stress test, else the incumbent.
 
-    :param rows: the rows of the journal.
     :raises CampaignError: if nothing was measured.
     """
-    finalist = best_finalist(rows)
+    finalist = best_finalist(campaign.results)
     if finalist is not None:
         config, steps = finalist
         return Candidates(config, "stress", gpt(campaign.menu.baseline), steps)
@@ -84,15 +83,15 @@ def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
     return Candidates(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)
 
 
-def best_finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
+def best_finalist(results: Results) -> tuple[Config, int] | None:
     """Return the best finalist of the latest stress test that has any, and the steps of its runs'
     schedule."""
-    latest = next((r for r in reversed(rows) if isinstance(r, FinalistsRow) and r.finalists), None)
+    latest = next((row for row in results.newest(FinalistsRow) if row.finalists), None)
     if latest is None:
         return None
     name = latest.finalists[0].config_hash
-    for row in reversed(rows):
-        if isinstance(row, StressRow) and (row.config_hash, row.steps) == (name, latest.steps):
+    for row in results.newest(StressRow):
+        if (row.config_hash, row.steps) == (name, latest.steps):
             result = row.trial.result
             done = None if isinstance(result, TrialFailed) else result.steps
             return gpt(row.config), done or latest.steps

@@ -1,6 +1,5 @@
 """Read a campaign's evidence for its finalists: the search, the cull, the long runs, the noise."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,17 +12,14 @@ from trainer.spec import Config, CurvePoint, gpt
 from trajectory import ranking
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.curves import read_curve
-from trajectory.evidence import Evidence
-from trajectory.journal import read_rows
 from trajectory.longruns import STANDING, LongRuns, RankingTest, gather, ranking_test
 from trajectory.ranking import Noise, Ranked
+from trajectory.reading import Results
 from trajectory.rows import (
     CampaignRow,
     ConfirmedRow,
     Finalist,
     FinalistsRow,
-    IterationRow,
-    Row,
     StressRow,
 )
 
@@ -122,9 +118,9 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     :raises HandoffError: if the campaign trains with its own command, has no finished stress test,
         or no config survived the latest one.
     """
-    rows = list(read_rows(directory / JOURNAL_FILE))
-    first = rows[0] if rows else None
-    if not isinstance(first, CampaignRow):
+    results = Results(directory / JOURNAL_FILE)
+    first, evidence = results.campaign, results.evidence
+    if first is None:
         raise HandoffError(f"{directory} holds an empty journal; start with: autoresearch loop")
     if first.script is not None:
         raise HandoffError(
@@ -132,11 +128,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
             "launch plan needs what only that script knows, such as the model's shape; carry the "
             "winner's knobs over in the script itself, see: autoresearch top"
         )
-    evidence = Evidence()
-    for row in rows[1:]:
-        evidence.add(row)
-    stress = [row for row in reversed(rows) if isinstance(row, StressRow)]
-    finalists = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
+    stress, finalists = results.newest(StressRow), results.newest(FinalistsRow)
     command = f"autoresearch stress --campaign {quote(directory)}"
     if not finalists:
         raise HandoffError(
@@ -155,13 +147,13 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     return LaunchCase(
         directory=directory,
         row=first,
-        search=_search(evidence, rows, noise, runs),
+        search=_search(results, noise, runs),
         ranked=tuple(ranked[:top]),
         stress_steps=ended.steps,
         long_runs=tuple(sorted(runs.values(), key=lambda entry: entry.rows[0].rank)),
         candidates=tuple(_candidate(standing, runs) for standing in ended.finalists),
         ranking_test=ranking_test(ranked, stress, finalists),
-        confirmations=tuple(row.found for row in reversed(rows) if isinstance(row, ConfirmedRow)),
+        confirmations=tuple(row.found for row in results.newest(ConfirmedRow)),
     )
 
 
@@ -180,22 +172,19 @@ def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
     )
 
 
-def _search(
-    evidence: Evidence, rows: Sequence[Row], noise: Noise | None, runs: dict[str, LongRuns]
-) -> Search:
-    entries = evidence.configs.values()
+def _search(results: Results, noise: Noise | None, runs: dict[str, LongRuns]) -> Search:
+    entries = results.evidence.configs.values()
     failed = sum(len(entry.failures) for entry in entries)
-    iterations = [row for row in rows if isinstance(row, IterationRow)]
     stressed = [
         entry for entry in runs.values() if any(row.purpose == "candidate" for row in entry.rows)
     ]
     return Search(
-        iterations=evidence.iterations,
-        refused=sum(not row.trials for row in iterations),
+        iterations=results.evidence.iterations,
+        refused=results.untrained,
         trials=sum(entry.n for entry in entries) + failed,
         configs=sum(entry.n > 0 for entry in entries),
         failed=failed,
-        kept=sum(row.decision.action == "keep" for row in iterations),
+        kept=results.kept,
         sigma_bpb=noise.sigma if noise else None,
         sigma_dof=noise.dof if noise else 0,
         stressed=len(stressed),

@@ -182,7 +182,7 @@ def test_results_are_those_of_the_rows(tmp_path: Path) -> None:
     rows = write_journal(journal, Simulator(6).rows(30, stress_every=4))
     results = Results(journal)
     assert_equal(results.evidence, Evidence(rows))
-    assert results.campaign() == rows[0]
+    assert results.campaign == rows[0]
     stress = [row for row in rows if isinstance(row, StressRow)]
     assert results.newest(StressRow) == stress[::-1]
     assert results.newest(StressRow, 2) == stress[:-3:-1]

@@ -127,7 +127,7 @@ class History(Closing):
     @contextmanager
     def views(self, results: Results) -> Iterator[sqlite3.Connection]:
         """Create the views of a history in SQLite, and lend its connection."""
-        campaign = results.campaign()
+        campaign = results.campaign
         with tables.translated(self._where):
             held = self._engine.raw_connection()
             try:

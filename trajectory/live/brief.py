@@ -9,9 +9,9 @@ from autoresearch.words import brief
 from trainer.spec import Direction, TrialFailed
 from trajectory.headline import Headline
 from trajectory.ranking import Posteriors
-from trajectory.reading import CampaignState
+from trajectory.reading import Results
 from trajectory.report.canvas import score_limits
-from trajectory.rows import CampaignRow, IterationRow
+from trajectory.rows import IterationRow
 from trajectory.statistics.intervals import of_runs
 
 
@@ -155,15 +155,13 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def estimates(
-    state: CampaignState, briefs: Iterable[Brief], campaign: CampaignRow | None
-) -> dict[str, Any]:
+def estimates(state: Results, briefs: Iterable[Brief]) -> dict[str, Any]:
     """Return the fields of a status that hold estimates.
 
     :param briefs: all finished iterations.
     """
     evidence, posteriors = state.evidence, Posteriors.of(state.evidence)
-    noise, confirmed = posteriors.noise, state.confirmed[-1] if state.confirmed else None
+    noise = posteriors.noise
     best = next(iter(posteriors.of_configs([evidence.incumbent_hash or ""])), None)
     baseline = posteriors.baseline_estimate()
     objectives = posteriors.objectives(reign.config_hash for reign in state.reigns)
@@ -174,7 +172,7 @@ def estimates(
     )
     gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
     return {
-        "headline": Headline.of(posteriors, confirmed, campaign),
+        "headline": Headline.of(posteriors, state.confirmed(), state.campaign),
         "incumbent": Incumbent(iter=best.iter, config_hash=best.config_hash, n=best.n)
         if best
         else None,

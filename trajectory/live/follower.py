@@ -34,9 +34,8 @@ from trajectory.live.growing_files import (
     read_until,
 )
 from trajectory.lock import lock_state
-from trajectory.reading import CampaignState
+from trajectory.reading import Results
 from trajectory.rows import (
-    CampaignRow,
     ConfirmedRow,
     EventRow,
     IterationRow,
@@ -62,14 +61,12 @@ class Follower:
         self._forget()
 
     def _forget(self) -> None:
-        self.campaign: CampaignRow | None = None
-        self.state = CampaignState()
-        """Sums over the rows read so far."""
+        self.state = Results()
+        """Results of the rows read so far."""
         self._estimates: tuple[int, dict[str, Any]] = (0, {})
         """Cached estimates of a status, and the number of rows they were computed from."""
         self.briefs: list[Brief] = []
         """Summaries of finished iterations, in the order in which they finished."""
-        self.events: deque[EventRow] = deque(maxlen=50)
         self._ended = False
         """Whether it was confirmed after its latest iteration."""
         self._stopped: str | None = None
@@ -157,13 +154,10 @@ class Follower:
         if isinstance(row, IterationRow | ConfirmedRow):
             self._ended = isinstance(row, ConfirmedRow)
         if isinstance(row, EventRow):
-            self.events.append(row)
             self._stopped = row.why if row.event == "stopped" else self._stopped
             self._trials.cut_off(row.trial_ids)
             return
         self._stopped = None
-        if isinstance(row, CampaignRow):
-            self.campaign = row
 
     def iteration(self, number: int) -> IterationRow | None:
         """Return the whole row of a finished iteration, read from the journal again; None if there
@@ -239,9 +233,10 @@ class Follower:
         pace_s = fmean(self._walls_s) if self._walls_s else None
         left = None if self.until is None else max(0, self.until - len(self.briefs))
         silent_s = max(0.0, time.time() - self._activity_s)
-        measure = self.campaign.measured_in if self.campaign else BPB
+        campaign = self.state.campaign
+        measure = campaign.measured_in if campaign else BPB
         if self._estimates[0] != self.rows or not self._estimates[1]:
-            self._estimates = self.rows, estimates(self.state, self.briefs, self.campaign)
+            self._estimates = self.rows, estimates(self.state, self.briefs)
         lane_use = self.state.lane_use
         metered = [brief.energy_wh for brief in self.briefs if brief.energy_wh is not None]
         return Status(
@@ -250,7 +245,7 @@ class Follower:
             silent_s=silent_s,
             iterations=len(self.briefs),
             until=self.until,
-            keeps=sum(brief.action == "keep" for brief in self.briefs),
+            keeps=self.state.kept,
             pace_s=pace_s,
             eta_s=pace_s * left if pace_s is not None and left is not None else None,
             unit=measure.short,

@@ -29,6 +29,7 @@ REPORT_POLICY = (
 """Policy of a report's page, which has a stricter one with the hashes of its style and script. In
 the sandbox it has another origin than this server, so its script could ask for nothing here."""
 MAX_PAGE_ROWS = 5000
+MOST_EVENTS = 50
 STALLED_S = 60.0
 """Seconds without a poll of the campaigns after which the server reports itself as stalled."""
 
@@ -234,7 +235,7 @@ def diff(board: TheBoard, watched: Named, other: str) -> list[tuple[str, str]]:
 @router.get("/api/campaigns/{name}/happenings")
 def happenings(watched: Named) -> list[EventRow]:
     """Return the campaign's events, the newest first."""
-    return list(reversed(watched.follower.events))
+    return watched.follower.state.newest(EventRow, MOST_EVENTS)
 
 
 @router.put("/api/campaigns/{name}/pause")
@@ -279,7 +280,7 @@ def remove(watched: Named, number: str) -> dict[str, str]:
 
 
 def _summary(watched: Watched) -> CampaignSummary:
-    follower, campaign = watched.follower, watched.follower.campaign
+    follower, campaign = watched.follower, watched.follower.state.campaign
     return CampaignSummary(
         name=watched.name,
         directory=readable(str(follower.directory)),

@@ -86,7 +86,7 @@ def _samples(watched: Watched) -> Iterator[tuple[str, tuple[str, ...], float | N
 
     Scores are in the trainer's own direction; objectives are negated if higher is better.
     """
-    status, campaign = watched.follower.status(), watched.follower.campaign
+    status, campaign = watched.follower.status(), watched.follower.state.campaign
     measure = campaign.measured_in if campaign else BPB
     best, baseline = status.believed_objective, status.baseline_objective
     scores = {

@@ -1,11 +1,12 @@
 """A campaign's name and evaluation protocol, as the page describes them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainer.spec import Measure
 from trajectory.report.ledger import Ledger
-from trajectory.rows import CampaignRow
+from trajectory.rows import CampaignRow, EventRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ class About:
 
 def about_of(ledger: Ledger, name: str) -> About:
     """Return the description of a campaign in a directory of this name."""
-    row, use = ledger.campaign, ledger.lane_use
+    row, use = ledger.row, ledger.lane_use
     facts = _facts(row)
+    events = Counter(event.event for event in ledger.rows_of(EventRow))
     if use.share is not None:
         each = ", ".join(f"{lane} {share:.0%}" for lane, share in use.of_lanes())
         by_lane = f" (lane by lane: {each})" if each else ""
@@ -73,8 +75,8 @@ def about_of(ledger: Ledger, name: str) -> About:
         scoring=row.measured_in,
         facts=tuple(facts),
         caution=caution,
-        pauses=ledger.pauses,
-        interruptions=ledger.interruptions,
+        pauses=events["paused"],
+        interruptions=events["interrupted"],
     )
 
 

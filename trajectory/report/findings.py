@@ -151,7 +151,7 @@ def read_findings(
     best = posteriors.best(BEST)
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     fresh = ledger.latest_confirmed()
-    confirmed = ledger.confirmed[-1] if ledger.confirmed else None
+    confirmed = ledger.confirmed()
     kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
     samples = (
         Sample(values(one.config), one.mean if one.n else None)
@@ -162,7 +162,7 @@ def read_findings(
         about=about_of(ledger, journal.absolute().parent.name),
         ledger=ledger,
         posteriors=posteriors,
-        headline=Headline.of(posteriors, confirmed, ledger.campaign),
+        headline=Headline.of(posteriors, confirmed, ledger.row),
         iterations=tuple(ledger.iterations),
         noise=posteriors.noise,
         shrunk=posteriors.population is not None,

@@ -17,7 +17,7 @@ from autoresearch.values import Scalar
 from trainer.spec import TrialFailed
 from trajectory.evidence import ConfigEvidence
 from trajectory.journal import read_rows
-from trajectory.reading import CampaignState
+from trajectory.reading import Results
 from trajectory.report.details import DetailBook, details_of
 from trajectory.report.iterations import Iteration, Outcome, Spent
 from trajectory.report.wording import label
@@ -25,8 +25,6 @@ from trajectory.rows import (
     BaselineRow,
     CampaignRow,
     ConfirmRow,
-    EventRow,
-    FinalistsRow,
     IterationRow,
     Row,
     StressRow,
@@ -56,17 +54,13 @@ _ACTIVITY: dict[type, str] = {
 }
 
 
-class Ledger(CampaignState):
-    """A campaign's state, and what the report keeps of each row besides."""
+class Ledger(Results):
+    """A campaign's results, and what the report keeps of each row besides."""
 
     def __init__(self, campaign: CampaignRow) -> None:
         super().__init__()
-        self.campaign = campaign
+        self.row = campaign
         self.iterations: list[Iteration] = []
-        self.stress: list[StressRow] = []
-        self.finalists: list[FinalistsRow] = []
-        self.fresh: list[ConfirmRow] = []
-        """The runs of confirmations."""
         self.details = DetailBook()
         self.workloads: defaultdict[str, Workload] = defaultdict(Workload)
         self.repeats = 0
@@ -76,8 +70,6 @@ class Ledger(CampaignState):
         self.calibration_wh: float | None = None
         self.active_s = dict.fromkeys(("search", "stress", "fresh"), 0.0)
         """Busy time in seconds by the clock; trials that ran at the same time count once."""
-        self.interruptions = 0
-        self.pauses = 0
         self.last_at = campaign.created_at
         self._reference: dict[str, Scalar] = {}
         """Canonical form of the config that the next proposal edits."""
@@ -88,7 +80,7 @@ class Ledger(CampaignState):
         return self.evidence.configs.get(self.evidence.baseline_hash or "")
 
     def add(self, row: Row) -> float:
-        """Enter one row, in the journal's order; see :meth:`CampaignState.add`."""
+        """Enter one row, in the journal's order; see :meth:`Results.add`."""
         if isinstance(row, IterationRow):
             self._iteration(row)
         elif isinstance(row, BaselineRow):
@@ -96,22 +88,13 @@ class Ledger(CampaignState):
             energy_wh = getattr(row.trial.result, "energy_wh", None)
             if energy_wh is not None:
                 self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
-        elif isinstance(row, StressRow):
-            self.stress.append(row)
-        elif isinstance(row, FinalistsRow):
-            self.finalists.append(row)
-        elif isinstance(row, ConfirmRow):
-            self.fresh.append(row)
-        elif isinstance(row, EventRow):
-            self.interruptions += row.event == "interrupted"
-            self.pauses += row.event == "paused"
         if not isinstance(row, CampaignRow):
             self.last_at = row.at
         reigns = len(self.reigns)
         active_s = super().add(row)
         if kind := _ACTIVITY.get(type(row)):
             self.active_s[kind] += active_s
-        if len(self.reigns) > reigns and (self.campaign.reference == "incumbent" or not reigns):
+        if len(self.reigns) > reigns and (self.row.reference == "incumbent" or not reigns):
             self._reference = self.evidence.configs[self.reigns[-1].config_hash].config.said
         return active_s
 
@@ -151,7 +134,7 @@ class Ledger(CampaignState):
                 energy_wh=row.energy_wh,
             )
         )
-        self.details.add(details_of(row, self._reference, self.campaign.measured_in))
+        self.details.add(details_of(row, self._reference, self.row.measured_in))
 
     def _work(self, row: IterationRow) -> None:
         proposer = row.proposer

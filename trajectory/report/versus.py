@@ -23,7 +23,7 @@ from trajectory.confirmation import FEWEST_SEEDS, LEVEL
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
 from trajectory.reading import Results
 from trajectory.report.wording import cut
-from trajectory.rows import ConfirmedRow, ConfirmRow, EvaluationProtocol, IterationRow, Row
+from trajectory.rows import ConfirmRow, EvaluationProtocol
 from trajectory.statistics.population import Posterior
 
 _PROTOCOL = {*EvaluationProtocol.model_fields, "train_tokens"} - {"reference", "seed"}
@@ -60,18 +60,11 @@ class ComparedCampaign(Results):
         :raises JournalError: if it is damaged.
         :raises CampaignError: if it has no first row.
         """
-        self.directory, self.kept = directory, 0
+        self.directory = directory
         super().__init__(directory / JOURNAL_FILE)
-        row = self.campaign()
-        if row is None:
+        if self.campaign is None:
             raise CampaignError(f"{directory} has no first row yet; compare it once it has begun")
-        self.row = row
-        self.confirmed = next((row.found for row in self.newest(ConfirmedRow, 1)), None)
-
-    def add(self, row: Row) -> None:
-        """See :meth:`Results.add`."""
-        self.kept += isinstance(row, IterationRow) and row.decision.action == "keep"
-        super().add(row)
+        self.row = self.campaign
 
     def found(self) -> Found:
         """Return what the campaign found."""
@@ -137,7 +130,7 @@ class ComparedCampaign(Results):
         """Return the objective of the confirmed winner by seed, on the text with this SHA-256, or
         on the search's own text if it is empty."""
         scores = {}
-        for trial in (row.trial for row in reversed(self.newest(ConfirmRow))):
+        for trial in (row.trial for row in self.rows_of(ConfirmRow)):
             result, of = trial.result, (trial.config_hash, trial.seed in found.seeds)
             if of == (found.chosen.config_hash, True) and not isinstance(result, TrialFailed):
                 on = {"": result.objective, **{one.sha256: one.val_bpb for one in result.texts}}
@@ -249,12 +242,13 @@ def _shown(value: Any) -> str | None:
 
 def _gap(a: ComparedCampaign, b: ComparedCampaign) -> Gap | None:
     """Return the difference of the confirmed winners; None without fresh runs of both."""
-    if a.confirmed is None or b.confirmed is None:
+    found, other = a.confirmed(), b.confirmed()
+    if found is None or other is None:
         return None
-    theirs = {text.sha256 for text in b.confirmed.texts}
-    text = next((one for one in a.confirmed.texts if one.sha256 in theirs), None)
+    theirs = {text.sha256 for text in other.texts}
+    text = next((one for one in found.texts if one.sha256 in theirs), None)
     sha256 = text.sha256 if text else ""
-    ours, others = a.fresh_scores(a.confirmed, sha256), b.fresh_scores(b.confirmed, sha256)
+    ours, others = a.fresh_scores(found, sha256), b.fresh_scores(other, sha256)
     common = sorted(ours.keys() & others.keys())
     if min(len(ours), len(others)) < FEWEST_SEEDS:
         return None
@@ -263,7 +257,7 @@ def _gap(a: ComparedCampaign, b: ComparedCampaign) -> Gap | None:
         samples = [[ours[s] - others[s] for s in common]]
     delta = fmean(samples[0]) - (0.0 if paired else fmean(samples[1]))
     parts = tuple((variance(one) / len(one), len(one) - 1.0) for one in samples)
-    analyses = 1 + max(a.confirmed.earlier_analyses, b.confirmed.earlier_analyses)
+    analyses = 1 + max(found.earlier_analyses, other.earlier_analyses)
     half = Posterior(delta, parts).half_interval(1 - (1 - LEVEL) / analyses)
     own = OWN_SCORE if a.row.script else SEARCH_TEXT
     return Gap(
@@ -282,7 +276,7 @@ def _conclusion(
     if why_not:
         return f"their numbers may not be compared: {', '.join(why_not)}"
     if gap is None:
-        if which := " and ".join(str(one.directory) for one in (a, b) if one.confirmed is None):
+        if which := " and ".join(str(one.directory) for one in (a, b) if one.confirmed() is None):
             return (
                 "their scores may be compared, but only confirmed ones should be; run autoresearch "
                 f"confirm --campaign for {which}"

@@ -233,7 +233,7 @@ def ladder(
         rows = list(opened.journal.rows())
         log = LadderLog.of(rows)
         planner = Planner(
-            candidates=candidates_of(opened, rows),
+            candidates=candidates_of(opened),
             asked=LadderAsked.model_validate(asked.model_dump(exclude={"retry_failed"})),
             seeds=fresh_seeds(opened, "ladder", asked.seeds),
             pace=measured_pace(rows, opened.corpus.info.vocab_size),

@@ -114,7 +114,8 @@ def glance(follower: Follower) -> Glance:
         state = "in trouble"
     elif lock_state(directory) == "held":
         state = "paused" if follower.paused else "running"
-    measure = follower.campaign.measured_in if follower.campaign else BPB
+    campaign = follower.state.campaign
+    measure = campaign.measured_in if campaign else BPB
     result = status.headline
     model = evidence.track_records.get(MODEL, TrackRecord())
     ends_at = None

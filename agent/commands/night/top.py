@@ -28,12 +28,12 @@ from autoresearch.closing import gc_paused
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
-from trajectory.confirmed import ConfirmedConfig, latest_of
+from trajectory.confirmed import ConfirmedConfig
 from trajectory.evidence import SAME_RUNS
 from trajectory.headline import Headline
 from trajectory.longruns import ranking_test
 from trajectory.ranking import Posteriors, Ranked, Unranked
-from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
+from trajectory.rows import CalibratedRow, CampaignRow, FinalistsRow, StressRow
 from trajectory.statistics.population import MIN_CONFIGS
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def own_board(directory: Path, k: int) -> Board:
     posteriors = Posteriors.of(results.evidence)
     ranked = posteriors.best(k)
     noise = posteriors.noise
-    row = results.campaign()
+    row = results.campaign
     menu = menu_of(row) if row else None
     baseline = menu.baseline if menu else None
     ended, tested = results.newest(FinalistsRow), None
@@ -90,11 +90,11 @@ def own_board(directory: Path, k: int) -> Board:
     unranked = Unranked.of(results.evidence)
     few = len(results.evidence.contenders()) <= MIN_CONFIGS  # including the baseline
     incumbent = results.evidence.incumbent_hash
-    found = [row.found for row in results.newest(ConfirmedRow)]
-    headline = Headline.of(posteriors, found[0] if found else None, row)
+    found = results.confirmed()
+    headline = Headline.of(posteriors, found, row)
     calibrated = next((row.found for row in results.newest(CalibratedRow, 1)), None)
     measure = row.measured_in if row else BPB
-    configs, places, notes = _entries(ranked, latest_of(found), baseline, measure)
+    configs, places, notes = _entries(ranked, results.latest_confirmed(), baseline, measure)
     fields = {
         "unit": measure.unit,
         "direction": measure.direction,
@@ -107,7 +107,7 @@ def own_board(directory: Path, k: int) -> Board:
         "incumbent": incumbent,
         "ranking": fidelity_json(tested),
         "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
-        "confirmed": found[0].model_dump(mode="json") if found else None,
+        "confirmed": found.model_dump(mode="json") if found else None,
         "headline": headline.model_dump(mode="json"),
     }
     rows = [Text(line, style="bold") for line in _result(headline)]

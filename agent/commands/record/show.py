@@ -26,11 +26,10 @@ from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted, toml_text
 from trainer.command.filling import Filled, filled
 from trainer.spec import Command, TrialSpec, difference
-from trajectory.confirmed import latest_of
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.ranking import Posteriors
 from trajectory.reading import Results
-from trajectory.rows import CampaignRow, ConfirmedRow
+from trajectory.rows import CampaignRow
 
 
 class ShownAs(StrEnum):
@@ -73,7 +72,7 @@ def show(
     """Show a config: its result, values, or the command that trains it."""
     view = CampaignView(campaign or latest_campaign())
     results = view.results()
-    row = results.campaign()
+    row = results.campaign
     if row is None:
         raise CampaignError(f"{view.directory} holds an empty journal; start its loop first")
     entry = _entry(results, config)
@@ -131,8 +130,7 @@ def _lines(
         if ranked.delta_vs_baseline is not None:
             yield f"gain      {measure.signed(ranked.delta_vs_baseline)} against the baseline"
         yield f"size      {ranked.footprint}"
-    found = [one.found for one in results.newest(ConfirmedRow)]
-    fresh = latest_of(found).get(entry.config_hash)
+    fresh = results.latest_confirmed().get(entry.config_hash)
     if fresh is not None:
         yield f"fresh     {fresh.verdict}: {fresh.headline or fresh.trouble}"
     if entry.failures:

@@ -87,7 +87,7 @@ def test_another_journal_of_that_name_is_read_anew(tmp_path: Path) -> None:
     other = simulated(25, seed=9)
     write(tmp_path / "elsewhere", other).replace(tmp_path / "trajectory.jsonl")
     follower.poll()
-    assert follower.campaign == other[0]
+    assert follower.state.campaign == other[0]
     assert [b.iter for b in follower.briefs] == [row.iter for row in iterations(other)]
 
 

@@ -31,7 +31,7 @@ from trajectory.report.canvas import (
 from trajectory.report.figures import LEARNING, LONG, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import CurveReader, LearningCurve, curve_of, merged
-from trajectory.rows import Finalist, StressRow
+from trajectory.rows import Finalist, FinalistsRow, StressRow
 
 CURVES = 5
 """The most of the best configs whose curves are drawn."""
@@ -53,7 +53,7 @@ def learning_curves(found: Findings) -> Figure | None:
         "text.",
         "nats per token",
     )
-    if ledger.campaign.script is not None:
+    if ledger.row.script is not None:
         what, unit = "The loss is the curve that the command printed; decisions use its score.", ""
     caption = (
         "Training loss of the best configs and the baseline, mean over n seeds and over a trailing "
@@ -116,7 +116,7 @@ def long_runs(found: Findings) -> Figure | None:
     """Return learning curves of the long runs, the longest first, then by rank; None without
     any."""
     ledger = found.ledger
-    newest_first = ledger.stress[::-1]
+    newest_first = ledger.newest(StressRow)
     runs: list[LongRun] = []
     for steps in sorted({row.steps for row in newest_first}, reverse=True):
         group = gather(newest_first, steps)
@@ -157,9 +157,9 @@ def draw_long_runs(runs: Sequence[LongRun]) -> Picture:
 def fidelity_test(found: Findings) -> RankingTest | None:
     """Return the latest comparison of the ranking with a spread of long runs; None without one."""
     ledger = found.ledger
-    if not ledger.stress:
+    if not ledger.newest(StressRow, 1):
         return None
-    newest_first, ended = ledger.stress[::-1], ledger.finalists[::-1]
+    newest_first, ended = ledger.newest(StressRow), ledger.newest(FinalistsRow)
     spread = next((row.spread for row in ended if row.spread), ())
     ranked = {entry.config_hash for entry in ledger.evidence.contenders()}
     known = [name for name in spread if name in ranked]

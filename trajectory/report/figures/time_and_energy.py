@@ -26,6 +26,7 @@ from trajectory.report.canvas import (
 from trajectory.report.figures import SPENT, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.iterations import PARTS, Spent
+from trajectory.rows import ConfirmRow, StressRow
 from trajectory.spending import SearchBill
 
 if TYPE_CHECKING:
@@ -115,13 +116,13 @@ def usage_of(found: Findings) -> Usage:
     for iteration in ledger.iterations:
         total.add(iteration.spent)
     metered = [ledger.calibration_wh, *(iteration.energy_wh for iteration in ledger.iterations)]
-    metered += [row.energy_wh for row in ledger.stress]
-    metered += [row.energy_wh for row in ledger.fresh]
+    metered += [row.energy_wh for row in ledger.rows_of(StressRow)]
+    metered += [row.energy_wh for row in ledger.rows_of(ConfirmRow)]
     known = [value for value in metered if value is not None]
     energy_wh = sum(known) if known else None
     elapsed_s = 0.0
     with suppress(ValueError, TypeError):  # only in an edited journal
-        began = datetime.fromisoformat(ledger.campaign.created_at)
+        began = datetime.fromisoformat(ledger.row.created_at)
         elapsed_s = max(0.0, (datetime.fromisoformat(ledger.last_at) - began).total_seconds())
     return Usage(
         total=total,
@@ -137,7 +138,7 @@ def usage_of(found: Findings) -> Usage:
         cost_usd=None if energy_wh is None else energy_wh / 1000 * found.bill.usd_per_kwh,
         bill=found.bill,
         device=found.device,
-        of_command=ledger.campaign.script is not None,
+        of_command=ledger.row.script is not None,
     )
 
 
