@@ -119,10 +119,6 @@ def rotated(x_BTHK: Tensor, turn_TK: Tensor, way: float = 1.0) -> Tensor:
     return y_BTHK.to(x_BTHK.dtype)
 
 
-def _along(x_NHK: Tensor, turn_TK: Tensor, way: float = 1.0) -> Tensor:
-    return rotated(x_NHK.unflatten(0, (-1, len(turn_TK))), turn_TK, way).flatten(0, 1)
-
-
 @_kernel("heads")
 def heads(
     qkv_NR: Tensor,
@@ -146,7 +142,7 @@ def heads(
         if gain_K is not None:
             x_NHK = _unit(x_NHK, True)[0] * gain_K
         if turn_TK is not None:
-            x_NHK = _along(x_NHK, turn_TK)
+            x_NHK = rotated(x_NHK.unflatten(0, (-1, len(turn_TK))), turn_TK).flatten(0, 1)
         found.append(x_NHK.to(qkv_NR.dtype))
     return found[0], found[1]
 
@@ -162,20 +158,16 @@ def heads_backward(
     turn_TK: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the gradients of ``qkv_NR`` and, if there is a norm, of both gains."""
-    heads = into_q_NHK.shape[1], into_k_NGK.shape[1], into_v_NGK.shape[1]
-    parts = qkv_NR.unflatten(1, (sum(heads), -1)).split(heads, 1)
-    inputs, gains = [], []
-    gradients = (into_q_NHK, query_gain_K), (into_k_NGK, key_gain_K)
-    for (gradient_NHK, gain_K), x_NHK in zip(gradients, parts, strict=False):
-        into_x, into_gain_K = _wide(gradient_NHK), None
-        if turn_TK is not None:
-            into_x = _along(into_x, turn_TK, -1.0)
-        if gain_K is not None:
-            into_x, x = into_x.flatten(0, 1), _wide(x_NHK).flatten(0, 1)
-            into_x, into_gain_K, _ = norm_backward(into_x, x, gain_K, None, True)
-        inputs.append(into_x.view(len(qkv_NR), -1).to(qkv_NR.dtype))
-        gains.append(into_gain_K)
-    return torch.cat((*inputs, into_v_NGK.flatten(1)), 1), gains[0], gains[1]
+    n_head, n_kv_head = into_q_NHK.shape[1], into_k_NGK.shape[1]
+    given = [one for one in (qkv_NR, query_gain_K, key_gain_K) if one is not None]
+    with torch.enable_grad():
+        leaves = [_wide(one).detach().requires_grad_() for one in given]
+        wide_NR, *gains = leaves
+        both = heads(wide_NR, *(gains or (None, None)), turn_TK, n_head, n_kv_head)
+        v_NGK = wide_NR.unflatten(1, (n_head + 2 * n_kv_head, -1))[:, -n_kv_head:]
+        into = [_wide(one) for one in (into_q_NHK, into_k_NGK, into_v_NGK)]
+        into_qkv_NR, *into_gains = torch.autograd.grad((*both, v_NGK), leaves, into)
+    return into_qkv_NR.to(qkv_NR.dtype), *(into_gains or (None, None))
 
 
 # --- activations --------------------------------------------------------------------------------
