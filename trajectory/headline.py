@@ -18,7 +18,7 @@ from trajectory.confirmation import CONFIRM_SEEDS, LEVEL
 from trajectory.confirmed import Confirmed, FreshGain
 from trajectory.power import POWER, Power, seeds_to_tell
 from trajectory.ranking import Posteriors, Ranked
-from trajectory.rows import CampaignRow
+from trajectory.rows import CampaignRow, Rules
 from trajectory.spending import RUNS_PER_ITERATION
 from trajectory.statistics.intervals import student_t
 
@@ -93,12 +93,12 @@ class Headline(Frozen):
     @property
     def outlook(self) -> str:
         """What further runs would tell, in one line; empty if nothing more is needed."""
-        if self.more_iterations is None and self.more_seeds is None:
-            return ""
         time = "" if self.more_s is None else f", {duration_text(self.more_s)}"
         if self.more_iterations is not None:
             more = f"{counted(self.more_iterations, 'more iteration')}{time}, bring a first keep"
             return f"not enough runs to tell: about {more} in half of such searches"
+        if self.more_seeds is None:
+            return ""
         seeds = counted(self.more_seeds, "more fresh seed")
         return f"not enough runs to tell: about {seeds}{time}, would confirm a gain as measured"
 
@@ -118,7 +118,8 @@ class Headline(Frozen):
         baseline, noise = posteriors.baseline, posteriors.noise
         if campaign is None or baseline is None or noise is None:
             return result
-        more: dict[str, object] = {"power": Power.of(noise, campaign, baseline.n)}
+        rules = Rules.model_validate({name: getattr(campaign, name) for name in Rules.model_fields})
+        more: dict[str, object] = {"power": Power.of(noise, rules, baseline.n)}
         runs = 0.0
         if noise.sigma_d == 0:
             return result

@@ -24,7 +24,7 @@ from trajectory.power import Power
 from trajectory.ranking import Posteriors, top
 from trajectory.report.report import render
 from trajectory.report.versus import compare_campaigns
-from trajectory.rows import CampaignRow, Row
+from trajectory.rows import CampaignRow, Row, Rules
 
 SEARCH = simulated(30)
 EVIDENCE = Evidence(SEARCH)
@@ -128,7 +128,8 @@ def test_a_search_that_kept_nothing_says_which_gain_it_would_have_kept() -> None
     assert headline.smallest_gain == pytest.approx(smallest)
     assert f"{smallest:.4f} bpb" in headline.line
     power = known(headline.power)
-    assert power == Power.of(noise, CAMPAIGN, len(begun) - 1)
+    rules = Rules.model_validate({name: getattr(CAMPAIGN, name) for name in Rules.model_fields})
+    assert power == Power.of(noise, rules, len(begun) - 1)
     assert f"{power.gain:.4f} bpb" in headline.can_find
     assert (headline.more_iterations, headline.outlook) == (None, "")
 
