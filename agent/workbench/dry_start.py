@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from trainer.command.number import Number
 from trainer.command.program import environment_of, find_program
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.spec import (
+    AnyConfig,
     Budget,
     Check,
     Command,
@@ -140,24 +141,41 @@ def dry_start(source: str, menu: ProxyMenu) -> Tried:
     :param source: the menu's file, beside which its directory is.
     :raises AutoresearchError: if the menu cannot be used here.
     """
+    program = (sys.executable, "-P", "-c", _escaped(_LIST_FILES))
+    check = Check(argv=(*program, "{out}"), score=_NO_SCORE)
+    changed = {"check": check, "curve": None}
+    return run_config(source, menu, menu.baseline, 0, PATIENCE_S, changed)
+
+
+def run_config(
+    source: str,
+    menu: ProxyMenu,
+    config: AnyConfig,
+    seed: int,
+    wall_s: float,
+    changed: Mapping[str, object] = {},
+) -> Tried:
+    """Run one config of a menu outside any campaign.
+
+    :param source: the menu's file, beside which its directory is.
+    :param changed: fields of the command to replace.
+    :raises AutoresearchError: if the menu cannot be used here.
+    """
     with tempfile.TemporaryDirectory() as place:
         campaign = Path(place).resolve() / "campaign"
         own = OwnTrainer.of(source, menu, campaign)
         assert own is not None
-        program = (sys.executable, "-P", "-c", _escaped(_LIST_FILES))
-        check = Check(argv=(*program, "{out}"), score=_NO_SCORE)
-        command = own.command.model_copy(update={"check": check, "curve": None})
         spec = TrialSpec(
             trial_id="dry-start",
-            config=menu.baseline,
-            seed=0,
+            config=config,
+            seed=seed,
             corpus_dir="",
             corpus_sha256="",
             budget=menu.campaign.budget,
             horizon_steps=menu.campaign.horizon_steps,
             threads=menu.campaign.threads,
-            limits=Limits(wall_s=PATIENCE_S),
-            command=command,
+            limits=Limits(wall_s=wall_s),
+            command=own.command.model_copy(update=dict(changed)),
         )
         tried = _run(spec, campaign)
     return Tried(tried.result, tried.lines, own.python_text())

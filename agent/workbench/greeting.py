@@ -13,6 +13,7 @@ from agent.search.campaign import Campaign
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
+from agent.workbench.score_audit import static_findings
 from agent.workbench.session import Session
 from autoresearch.words import counted, duration_text, millions_text
 from trainer.executors.base import Executor
@@ -45,6 +46,8 @@ def greet(
         _greet_corpus(session, target_tokens, iters)
     else:
         print_lines(session.console, session.own.lines())
+        doubts = static_findings(campaign.menu, session.own)
+        print_lines(session.console, (f"          {one}" for one in doubts), "yellow")
     session.say(f"sandbox   {session.executor.describe()}")
     if session.executor.places > 1 or settings.executor != "local":
         session.say(f"lanes     {_lanes(campaign, session.executor)}")

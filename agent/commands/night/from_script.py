@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.commands.options import JsonOption
-from agent.menu.files import parse_menu
+from agent.menu.files import load_menu, parse_menu
 from agent.menu.scripts.draft import Draft, draft_of
 from agent.menu.scripts.draft_text import toml_of
 from agent.menu.scripts.metrics import (
@@ -36,6 +36,7 @@ from trainer.spec import Direction, TrialFailed
 
 if TYPE_CHECKING:
     from agent.workbench.dry_start import Tried
+    from agent.workbench.score_audit import ScoreFinding
 
 NOT_STARTED = 3
 """Exit code if the draft was written and its default config failed."""
@@ -132,11 +133,23 @@ def from_script(
         return
     if out is not None:
         text, kept = write_draft(out, text)
+    doubts = _doubts(out) if out is not None and tried and not draft.to_do else []
     fields = _report(draft, out, found) | {"kept": kept, "toml": text}
+    fields["doubts"] = [one.model_dump() for one in doubts]
     fields["dry_start"] = tried and _sentence(tried, draft)
-    answer(fields, _lines(draft, out, tried, kept), as_json=as_json, indent=2)
+    answer(fields, _lines(draft, out, tried, kept, doubts), as_json=as_json, indent=2)
     if tried is not None and not tried.is_usable:
         raise typer.Exit(NOT_STARTED)
+
+
+def _doubts(menu: Path) -> list["ScoreFinding"]:
+    """Return what is wrong with the score of a written menu, as far as its text tells."""
+    from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415 (slow to load)
+    from agent.workbench.score_audit import static_findings  # noqa: PLC0415
+
+    chosen = load_menu(str(menu))
+    own = OwnTrainer.of(str(menu), chosen, menu.parent / "none")
+    return list(static_findings(chosen, own)) if own else []
 
 
 def _found(
@@ -254,7 +267,11 @@ def _sentence(tried: "Tried", draft: Draft) -> str:
 
 
 def _lines(
-    draft: Draft, out: Path | None, tried: "Tried | None", kept: Sequence[str]
+    draft: Draft,
+    out: Path | None,
+    tried: "Tried | None",
+    kept: Sequence[str],
+    doubts: Sequence["ScoreFinding"],
 ) -> Iterator[str]:
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
     yield (
@@ -266,6 +283,7 @@ def _lines(
         yield f"kept from your changes: {', '.join(kept)}"
     yield from (f"to do: {one}" for one in draft.to_do)
     yield from (f"note: {one}" for one in draft.notes)
+    yield from (f"score: {one}" for one in doubts)
     if draft.length:
         yield f"length: a trial has {draft.steps} steps; {draft.length}"
     if draft.score is not None and draft.direction is not None:

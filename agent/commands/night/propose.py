@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
@@ -130,6 +130,9 @@ PUBLISHED = re.compile(r'"new_value"\s*:')
 
 def check(
     menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
+    what: Annotated[
+        Literal["replies", "score"], typer.Argument(help="What to check. Default: replies.")
+    ] = "replies",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per verdict.")
     ] = False,
@@ -139,7 +142,14 @@ def check(
     A line of stdin is one reply as a JSON string. Each is checked alone, as an edit of the menu's
     baseline. A reply with a "new_value" has the form of the published single-knob loop. The memory
     rail is off, because it depends on a device and a corpus.
+
+    `check score` instead runs the menu's training command a few times and says whether its score
+    can be compared: is it repeatable, does it move with the seed, does a knob alter what it is
+    measured on, is its direction right? Exit code 3: something is wrong.
     """
+    if what == "score":
+        _check_score(menu, as_json=as_json)
+        return
     chosen = load_menu(menu)
     budget = chosen.campaign.budget
     ours, published = (Rails(chosen, budget=budget, form=form) for form in FORMS)
@@ -158,6 +168,22 @@ def check(
         answer(fields, ["allowed" if verdict.allowed else refused], as_json=as_json)
 
 
+def _check_score(menu: str, *, as_json: bool) -> None:
+    """Audit a menu's score and print each finding when it is known."""
+    from agent.workbench.score_audit import ScoreAudit  # noqa: PLC0415 (slow to load)
+
+    audit, is_bad = ScoreAudit.of(menu), False
+    for one in audit.findings():
+        is_bad = is_bad or one.state == "bad"
+        answer(one, [f"{one.state:<4}  {one.check:<10}  {one}"], as_json=as_json)
+    if not as_json:
+        typer.echo(f"{counted(audit.runs, 'run')} of the command")
+    if is_bad:
+        raise typer.Exit(SCORE_IS_UNFIT)
+
+
+SCORE_IS_UNFIT = 3
+"""Exit code if a score is not comparable."""
 NO_RAIL = "the memory rail is off here: the loop refuses what would not fit as well"
 NONE_OF_A_COMMAND = "there is no memory rail: what a config needs is the command's own affair"
 
