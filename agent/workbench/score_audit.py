@@ -21,6 +21,7 @@ from agent.menu.files import load_menu
 from agent.menu.proxy_menu import ProxyMenu
 from agent.menu.scripts.metrics import direction_of
 from agent.menu.scripts.option import is_named, says, words_of
+from agent.menu.scripts.reading import text_of
 from agent.menu.scripts.tree import calls, last_name
 from agent.workbench.dry_start import run_config
 from agent.workbench.own_trainer import OwnTrainer
@@ -266,11 +267,11 @@ def _seeded_split(own: OwnTrainer) -> int:
     """Return the line on which a script splits its data by the seed; 0 if it does not."""
     for word in own.command.argv[1:]:
         script = Path(own.command.directory, word)
-        if script.suffix != ".py" or not script.is_file():
+        if script.suffix != ".py":
             continue
         try:
-            tree = ast.parse(script.read_text("utf-8", "replace"))
-        except (SyntaxError, ValueError):
+            _, tree = text_of(script)
+        except MenuError:
             continue
         for call in calls(tree):
             given = ast.unparse(call)
