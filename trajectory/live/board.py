@@ -184,8 +184,7 @@ class Board:
         while True:
             await asyncio.to_thread(self.poll)
             self._polled_s = time.monotonic()
-            behind = any(not w.follower.caught_up for w in self.campaigns.values())
-            await asyncio.sleep(0 if behind else POLL_S)
+            await asyncio.sleep(POLL_S)
 
     def silent_s(self) -> float:
         """Return the seconds since all campaigns were last polled."""

@@ -65,8 +65,6 @@ class Status(Frozen):
     """``done``: nothing is in flight, and the campaign reached its iterations, was confirmed or
     imported, or none of its files changed for a minute. ``silent``: no file changed for a minute
     although something is in flight."""
-    caught_up: bool
-    """False while a long journal is still being read."""
     silent_s: float
     iterations: int
     until: int | None

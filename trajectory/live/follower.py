@@ -8,7 +8,6 @@ reader can keep the loop waiting.
 import os
 import time
 from collections import deque
-from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -47,8 +46,6 @@ SILENT_S = 60.0
 """Seconds without a change of any file, after which a campaign does not count as running."""
 KILLED = "its process was killed before it had finished; resume it with the same loop command"
 PACE_ITERATIONS = 20
-BATCH_ROWS = 2000
-"""Most rows read by one poll, so that a long journal does not delay the other campaigns."""
 
 
 class Follower:
@@ -71,8 +68,6 @@ class Follower:
         """Whether it was confirmed after its latest iteration."""
         self._stopped: str | None = None
         """The error that ended the latest session; None after any later result."""
-        self.caught_up = False
-        """Whether the journal was read to its end."""
         self.rows = 0
         """Lines of the journal read so far."""
         self._end = 0
@@ -102,7 +97,6 @@ class Follower:
         landed: list[Brief] = []
         stat = status_of(self.directory, JOURNAL_FILE)
         if stat is None:
-            self.caught_up = True  # there is nothing to read
             return []
         identity = (stat.st_dev, stat.st_ino)
         if self._identity not in (None, identity) or stat.st_size < self._end:
@@ -117,24 +111,21 @@ class Follower:
         self._activity_s = max(changes)
         here = stat.st_size, stat.st_ctime_ns
         if here != self._read:
-            self._read, self._damage = None, None
+            self._damage = None
             try:
                 landed = self._read_on()
             except JournalError as error:
                 self._damage = str(error)
-            if self.caught_up:
-                self._read = here
+            self._read = here
         if self._damage is not None:
             raise JournalError(self._damage)
         return landed
 
     def _read_on(self) -> list[Brief]:
-        """Read the rows that were appended, at most :data:`BATCH_ROWS`."""
+        """Read the rows that were appended."""
         records = read_records(self.directory / JOURNAL_FILE, offset=self._end, line=self.rows)
-        # Set this before a damaged line raises, or the board would retry it without a pause.
-        self.caught_up = True
         landed: list[Brief] = []
-        for record in islice(records, BATCH_ROWS):
+        for record in records:
             if not record.raw.endswith(b"\n"):
                 return landed  # the line is still being written
             begin, self._end, self.rows = self._end, record.end, record.line
@@ -146,7 +137,6 @@ class Follower:
                 self._places[record.row.iter] = place
                 self.briefs.append(landed[-1])
             self._note(record.row)
-        self.caught_up = next(records, None) is None
         return landed
 
     def _note(self, row: Row) -> None:
@@ -241,7 +231,6 @@ class Follower:
         metered = [brief.energy_wh for brief in self.briefs if brief.energy_wh is not None]
         return Status(
             state=self._state(silent_s),
-            caught_up=self.caught_up,
             silent_s=silent_s,
             iterations=len(self.briefs),
             until=self.until,

@@ -103,8 +103,6 @@ def glance(follower: Follower) -> Glance:
     try:
         with gc_paused():
             follower.poll()
-            while not follower.caught_up:
-                follower.poll()
     except AutoresearchError as error:
         trouble = str(error)
     trouble = trouble or follower.trouble

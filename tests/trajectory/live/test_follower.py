@@ -17,7 +17,7 @@ from tests.trajectory.live.server import write_campaign as write
 from trainer.spec import Budget, TrialSpec
 from trajectory.formats.importing import import_campaign
 from trajectory.live import growing_files
-from trajectory.live.follower import BATCH_ROWS, Follower
+from trajectory.live.follower import Follower
 from trajectory.ranking import top
 from trajectory.rows import EventRow, IterationRow, Row, dump_row
 
@@ -89,17 +89,6 @@ def test_another_journal_of_that_name_is_read_anew(tmp_path: Path) -> None:
     follower.poll()
     assert follower.state.campaign == other[0]
     assert [b.iter for b in follower.briefs] == [row.iter for row in iterations(other)]
-
-
-def test_a_long_journal_is_taken_in_piece_by_piece(tmp_path: Path) -> None:
-    rows = simulated(BATCH_ROWS + 10)
-    write(tmp_path, rows)
-    follower = followed(tmp_path)
-    assert not follower.caught_up
-    assert not follower.status().caught_up
-    follower.poll()
-    assert follower.caught_up
-    assert len(follower.briefs) == len(iterations(rows))
 
 
 def in_flight(directory: Path, iteration: int) -> Path:
@@ -295,15 +284,15 @@ def test_iterations_that_an_import_left_out_shift_no_others(tmp_path: Path) -> N
         assert follower.iteration(row.iter) == row
 
 
-def test_there_is_nothing_to_catch_up_with_where_nothing_can_be_read(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_told_at_every_poll_and_a_missing_one_is_empty(tmp_path: Path) -> None:
     journal = write(tmp_path, simulated(10))
     journal.write_text(journal.read_text("utf-8") + "{}\n", "utf-8")
     damaged, gone = Follower(tmp_path), Follower(tmp_path / "gone")
-    with pytest.raises(JournalError):
-        damaged.poll()
-    gone.poll()
-    assert damaged.caught_up
-    assert gone.caught_up
+    for _ in range(2):
+        with pytest.raises(JournalError):
+            damaged.poll()
+    assert len(damaged.briefs) == 10
+    assert gone.poll() == []
 
 
 def test_a_row_of_a_journal_that_was_taken_away_is_none(tmp_path: Path) -> None:
