@@ -13,7 +13,7 @@ from bench.figure import Figure
 from tests.support.rows import Simulator, write_journal
 from trajectory.rows import CampaignRow
 
-SIZES = (100, 1_000, 10_000, 100_000)
+SIZES = (100, 1_000, 10_000)
 RESUME = """
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ from trajectory.reading import Results
 place = Path(sys.argv[1])
 results = Results(place / "trajectory.jsonl")
 with History(place / "history.sqlite", place / "trajectory.jsonl") as history:
-    history.catch_up(results)
+    history.catch_up()
 """
 PAGE = """
 import sys
