@@ -196,46 +196,22 @@ class Candidate:
         return place, self.name, self.label.removesuffix(THE_NUMBER).strip()
 
 
-@dataclass(slots=True)
-class _Seen:
-    labels: tuple[str, ...]
-    name: str
-    values: list[float]
-    line: str
-    direction: Direction | None
-    rank: tuple[float, ...]
-    decimals: int
-    is_training: bool
-
-
 def candidates(lines: Iterable[str]) -> list[Candidate]:
     """Return the numbers with a label that lines hold, the most likely score first."""
     kept = [one[:500] for one in lines][-MOST_LINES:]
-    seen: dict[tuple[str, ...], _Seen] = {}
+    seen: dict[tuple[str, ...], Candidate] = {}
+    values: dict[tuple[str, ...], list[float]] = {}
     for line in kept:
         for key, one in _numbers(line):
-            if key in seen:
-                one.values = [*seen[key].values, *one.values]
-                seen.pop(key)
+            values.setdefault(key, []).append(one.last)
+            seen.pop(key, None)
             seen[key] = one
-    places = {key: place for place, key in enumerate(seen)}
     found = []
-    for key, one in seen.items():
-        label = _label(one, kept)
-        rank = (*one.rank, -min(len(one.values), 2), -places[key])
-        found.append(
-            Candidate(
-                label,
-                one.name,
-                one.direction,
-                len(one.values),
-                one.values[-1],
-                one.line,
-                one.decimals,
-                one.is_training,
-                rank=rank,
-            )
-        )
+    for place, (key, one) in enumerate(seen.items()):
+        times = len(values[key])
+        label = _label(key[:-1], values[key], kept)
+        rank = (*one.rank, -min(times, 2), -place)
+        found.append(replace(one, label=label, times=times, rank=rank))
     return sorted(found, key=lambda one: one.rank)
 
 
@@ -285,17 +261,17 @@ def last_step(lines: Iterable[str], label: str) -> int:
     return max((int(found["step"]) for one in lines if (found := number.search(one))), default=0)
 
 
-def _label(seen: _Seen, lines: Sequence[str]) -> str:
+def _label(labels: Sequence[str], values: Sequence[float], lines: Sequence[str]) -> str:
     """Return the shortest label whose pattern finds these numbers and no others."""
-    for label in seen.labels:
+    for label in labels:
         number = Number(pattern_of(label))
-        values = [match[1] for line in lines if (match := number.search(line))]
-        if str(values) == str(seen.values):  # nan is no value of its own
+        found = [match[1] for line in lines if (match := number.search(line))]
+        if str(found) == str(values):  # nan is no value of its own
             return label
-    return seen.labels[-1]
+    return labels[-1]
 
 
-def _numbers(line: str) -> Iterator[tuple[tuple[str, ...], _Seen]]:
+def _numbers(line: str) -> Iterator[tuple[tuple[str, ...], Candidate]]:
     """Yield the numbers of a line that have a label, each with its key among all lines."""
     matches = list(_NUMBER_IN.finditer(line))
     listed = _listed(line, matches)
@@ -321,8 +297,9 @@ def _numbers(line: str) -> Iterator[tuple[tuple[str, ...], _Seen]]:
 
 def _one(
     line: str, match: re.Match[str], own: str, near: str, *, is_listed: bool, is_mean: bool
-) -> tuple[tuple[str, ...], _Seen]:
-    """Return a number with what its line says of it, and its key among all lines.
+) -> tuple[tuple[str, ...], Candidate]:
+    """Return a number with what its line says of it, and its key among all lines: the labels that
+    it may have, the shortest first, and whether it is a mean.
 
     :param own: the text that belongs to it alone.
     :param near: the text since the last number with a label.
@@ -350,15 +327,15 @@ def _one(
     rank = (direction is None, best, kind, is_test, _figure(name), not is_mean)
     text = match["lost"] or match["number"].replace(",", "")
     digits = re.search(r"\.(\d+)$", text)
-    seen = _Seen(
-        tuple(labels),
+    seen = Candidate(
+        labels[-1],
         name[:40],
-        [float(text)],
-        f"{prefix}[{match[0]}]{line[match.end() :]}".strip(),
         direction,
-        tuple(map(float, rank)),
-        len(digits[1]) if digits else 0,
-        not held,
+        last=float(text),
+        line=f"{prefix}[{match[0]}]{line[match.end() :]}".strip(),
+        decimals=len(digits[1]) if digits else 0,
+        is_training=not held,
+        rank=tuple(map(float, rank)),
     )
     return (*labels, str(is_mean)), seen
 
