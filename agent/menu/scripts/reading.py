@@ -135,40 +135,31 @@ def unread(tree: ast.Module) -> list[str]:
     ]
 
 
-def parses(tree: ast.Module, path: Path) -> bool:
-    """Return whether a script, or a module beside it, imports what parses a command line."""
-    trees = [tree, *modules_beside(path, tree).values()]
-    names = {name.split(".")[0] for one in trees for name in imported_names(one)}
-    return bool(names & _PARSERS) or _runs_over_globals(tree) or _package_parses(path, names)
-
-
-def _package_parses(path: Path, names: Iterable[str]) -> bool:
-    """Return whether a package in the script's folder, or one above it, imports a parser."""
-    near = path.resolve().parents[:_MOST_ABOVE]
-    packages = [folder / name for folder in near for name in names if name]
-    for package in (one for one in packages if (one / "__init__.py").is_file()):
-        for file in sorted(package.rglob("*.py"))[:_MOST_FILES]:
-            if _IMPORTS_PARSER.search(file.read_text("utf-8", "replace")):
-                return True
-    return False
-
-
-_PARSERS = {
+_PARSERS = (
     *("argparse", "click", "typer", "absl", "fire", "tyro", "transformers", "trl", "tap"),
     *("jsonargparse", "simple_parsing", "draccus", "pyrallis", "lightning", "configargparse"),
-}
-
-
-_MOST_ABOVE, _MOST_FILES = 4, 300
-_IMPORTS_PARSER = re.compile(
-    rf"^\s*(?:import|from) (?:{'|'.join(sorted(_PARSERS))})\b", re.MULTILINE
 )
+_PARSES = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(_PARSERS)})\b", re.MULTILINE)
+_RUNS_A_FILE = re.compile(r"\bexec\((\w+\()*open\(")
+"""How a script runs a file that overwrites its globals, as nanoGPT does."""
+_MOST_ABOVE, _MOST_FILES = 4, 300
 
 
-def _runs_over_globals(tree: ast.Module) -> bool:
-    """Return whether the script runs a file that overwrites its globals, as nanoGPT does."""
-    runs = (one for one in calls(tree) if dotted(one.func) == "exec" and one.args)
-    return any(last_name(each.func) == "open" for one in runs for each in calls(one.args[0]))
+def parses(tree: ast.Module, path: Path) -> bool:
+    """Return whether a script, a module beside it, or a package in its folder or one above it,
+    imports what parses a command line."""
+    trees = [tree, *modules_beside(path, tree).values()]
+    names = {name.split(".")[0] for one in trees for name in imported_names(one)}
+    if names & set(_PARSERS) or _RUNS_A_FILE.search(ast.unparse(tree)):
+        return True
+    near = path.resolve().parents[:_MOST_ABOVE]
+    packages = (folder / name for folder in near for name in names if name)
+    for package in packages:
+        files = package.rglob("*.py") if (package / "__init__.py").is_file() else ()
+        for file in sorted(files)[:_MOST_FILES]:
+            if _PARSES.search(file.read_text("utf-8", "replace")):
+                return True
+    return False
 
 
 MAX_MODULES = 20

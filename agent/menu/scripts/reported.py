@@ -94,7 +94,8 @@ def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> 
     elif isinstance(default, dict):
         left = "its default cannot be read: it is computed"
     scalar = default if isinstance(default, bool | int | float | str) else None
-    choices = [_typed(one, kind) for one in record.get("choices") or () if not _is_nested(one)]
+    stated = (one for one in record.get("choices") or () if not isinstance(one, list | dict))
+    choices = [_typed(one, kind) for one in stated]
     return Option(
         name,
         _typed(scalar, kind),
@@ -108,10 +109,6 @@ def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> 
         command=record.get("command", ""),
         left=left,
     )
-
-
-def _is_nested(value: object) -> bool:
-    return isinstance(value, list | dict)
 
 
 def _typed(value: Scalar | None, kind: str) -> Scalar | None:
