@@ -267,15 +267,13 @@ def _arguments(tree: ast.Module) -> Iterator[Constant]:
     for call, callee in _calls(tree):
         if _SEEDS.fullmatch(callee[-1]) and len(call.args) == 1:
             name = "_".join(callee) + ("" if "seed" in callee[-1] else "_seed")
-            found = constants_in(name, call.args[0], owner="call")
-            yield from (one for one in found if type(one.value) is int)
+            yield from _numbers(name, call.args[0], "call", int)
         if call in scoring or _KEPT.search(callee[-1]) or callee[0] in _DRAWN:
             continue
         yield from _placed(call, callee[-1])
         for keyword in call.keywords:
             if keyword.arg and _ARGUMENT.fullmatch(keyword.arg):
-                found = constants_in(keyword.arg, keyword.value, owner=callee[-1])
-                yield from (one for one in found if type(one.value) in {int, float})
+                yield from _numbers(keyword.arg, keyword.value, callee[-1], int, float)
 
 
 _MORE = re.compile(
@@ -317,14 +315,12 @@ def _more_arguments(tree: ast.Module) -> Iterator[Constant]:
         is_seed = _MORE_SEEDS.fullmatch(callee[-1]) and not _NO_SEEDS.match(callee[-1])
         if (is_key or is_seed) and call.args:
             name = "_".join(callee) + ("" if re.search(r"(?i)seeds?(_|$)", callee[-1]) else "_seed")
-            found = constants_in(name, call.args[0], owner="call")
-            yield from (one for one in found if type(one.value) is int)
+            yield from _numbers(name, call.args[0], "call", int)
         for keyword in call.keywords:
             is_named = keyword.arg is not None and _MORE.fullmatch(keyword.arg)
             is_reset = keyword.arg == "seed" and callee[-1] in {"reset", "seed_everything"}
             if keyword.arg and (is_named or is_reset):
-                found = constants_in(keyword.arg, keyword.value, owner=callee[-1])
-                yield from (one for one in found if type(one.value) in {int, float})
+                yield from _numbers(keyword.arg, keyword.value, callee[-1], int, float)
 
 
 def _placed(call: ast.Call, callee: str) -> Iterator[Constant]:
@@ -337,8 +333,8 @@ def _placed(call: ast.Call, callee: str) -> Iterator[Constant]:
             numbers = [
                 one
                 for place, node in enumerate(call.args)
-                for one in constants_in(name, node, owner=callee)
-                if place in places and one.node is node and type(one.value) is kind
+                for one in _numbers(name, node, callee, kind)
+                if place in places and one.node is node
             ]
             yield from numbers if len(numbers) == 1 else ()
 
@@ -352,8 +348,14 @@ def _loops(tree: ast.Module) -> Iterator[Constant]:
             ) if counter in _COUNTED and any(
                 _LEARNS.fullmatch(callee[-1]) for _, callee in _calls(statement)
             ):
-                found = constants_in(_COUNTED[counter], end, owner="range")
-                yield from (one for one in found if type(one.value) is int)
+                yield from _numbers(_COUNTED[counter], end, "range", int)
+
+
+def _numbers(name: str, node: ast.expr, owner: str, *kinds: type) -> Iterator[Constant]:
+    """Yield the constants that an expression holds of these types; a boolean is no number."""
+    for one in constants_in(name, node, owner=owner):
+        if type(one.value) in kinds:
+            yield one
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, list[str]]]:
