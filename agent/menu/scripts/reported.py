@@ -94,14 +94,13 @@ def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> 
     elif isinstance(default, dict):
         left = "its default cannot be read: it is computed"
     scalar = default if isinstance(default, bool | int | float | str) else None
-    stated = (one for one in record.get("choices") or () if not isinstance(one, list | dict))
-    choices = [_typed(one, kind) for one in stated]
+    choices = [_typed(one, kind) for one in record.get("choices") or ()]
     return Option(
         name,
         _typed(scalar, kind),
         argument,
         kind=kind if kind in {"int", "float", "bool", "str"} else "",
-        choices=tuple(one for one in choices if one is not None),
+        choices=tuple(one for one in choices if isinstance(one, bool | int | float | str)),
         low=record.get("low"),
         high=record.get("high"),
         doc=record.get("help", ""),
