@@ -161,8 +161,8 @@ _BEST = re.compile(r"(?i)(?<![a-z])(?:best|lowest|highest|solved|converged|early
 _COUNTS = re.compile(
     r"(?i)^(?:.*\W)?(?:epochs?|iter(?:ation)?s?|steps?|batch(?:es)?|updates?|time|elapsed|eta|lr|"
     r"learning[ _]rate|seconds?|sec|ms|it/s|speed|mem(?:ory)?|params|seed|size|rank|fold|trial|"
-    r"total|num\w*|n|count|version|threads?|tok\w*|fps|mfu|grad[ _]?norm|dt|episode|games?|"
-    r"timesteps?)\W*$"
+    r"total|num\w*|n|count|version|threads?|tok\w*|fps|sps|mfu|grad[ _]?norm|dt|episode|games?|"
+    r"timesteps?|\w+\.py)\W*$"  # a warning names a line of a file
 )
 _NAMES_NO_VALUE = re.compile(r"(?i)\b(?:the|of|on|at|in|for|over|after|with|a|an|and|to|from)\s*$")
 """Ends of a text before a number that counts: ``on the 10000 test images``."""

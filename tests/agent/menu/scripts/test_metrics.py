@@ -126,7 +126,15 @@ def test_a_score_of_training_data_is_marked_and_an_unknown_metric_comes_last() -
 
 
 @pytest.mark.parametrize(
-    "line", ["", "epoch 3", "10%|█ | 3/10 [00:01<00:02, 1.5it/s]", "params: 3000"]
+    "line",
+    [
+        "",
+        "epoch 3",
+        "10%|█ | 3/10 [00:01<00:02, 1.5it/s]",
+        "params: 3000",
+        "SPS: 438",
+        "/lib/python3.11/site-packages/tyro/_parsers.py:365: UserWarning: it has no default",
+    ],
 )
 def test_counts_are_no_scores(line: str) -> None:
     assert candidates([line]) == []
