@@ -207,10 +207,8 @@ class ProxyMenu(Frozen):
             tied fields are whole, and the nearest whole ones may belong to another of its values.
         """
         normal = {name: self.domains[name].normal(value) for name, value in changes.items()}
-        if isinstance(reference, CommandConfig):
-            return self._config({**reference.values, **normal})
-        ratios = {name: reading.value(reference) for name, reading in self.readings.items()}
-        config = self._config({**reference.model_dump(), **ratios, **normal})
+        ratios = {name: self.knob_value(reference, name) for name in self.readings}
+        config = self._config({**reference.said, **ratios, **normal})
         for name, ratio in ratios.items():
             wanted, found = normal.get(name, ratio), self.knob_value(config, name)
             if wanted != found:

@@ -56,17 +56,17 @@ def measure_baseline(
         )
         scribe.record(row)
         yield row
-    if campaign.command is not None and campaign.evidence.runs_are_the_same:
+    if campaign.evidence.runs_are_the_same:
         why = f"{SAME_RUNS}; one pair decides a race, for that one draw of chance"
         if all(event.why != why for event in campaign.results.newest(EventRow)):
             scribe.take_note(why)
 
 
 def _are_one_run(campaign: Campaign, runner: TrialRunner) -> bool:
-    """Return whether all output of a command's runs so far is identical. A score alone may be
+    """Return whether all output of the runs so far is identical. A score alone may be
     rounded to the same digits; a curve is not."""
     known = campaign.evidence.configs.get(campaign.menu.baseline.config_hash)
-    if campaign.command is None or known is None or known.n < 2:
+    if known is None or known.n < 2:
         return False
     if len(set(known.scores.values())) > 1:
         return False

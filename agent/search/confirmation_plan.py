@@ -79,7 +79,7 @@ class FreshTexts:
         :raises CampaignError: if a text is given to a command, which scores its own, or if all runs
             of a command's config are the same.
         """
-        if campaign.command is not None:
+        if not campaign.trainer.reads_corpus:
             if campaign.evidence.runs_are_the_same:
                 raise CampaignError(
                     f"{SAME_RUNS}, so a fresh run would repeat the old one and confirm nothing; "

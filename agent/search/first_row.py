@@ -194,7 +194,6 @@ def first_row(
         "train_tokens": train_tokens,
         "corpus": corpus,
         "script": script,
-        "measure": None if script is None else menu.measure,
         "sandbox": sandbox,
         "versions": versions(),
         "hardware": hardware(),
@@ -202,7 +201,7 @@ def first_row(
     protocol = {name: getattr(settings, name) for name in settings.in_first_row()}
     protocol["max_changes"] = settings.max_changes or len(menu.knobs)
     if script is not None:
-        protocol["backend"] = "command"
+        protocol |= {"backend": "command", "measure": menu.measure}
     return CampaignRow.model_validate(row | protocol)
 
 

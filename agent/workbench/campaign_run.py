@@ -290,8 +290,8 @@ def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | 
     :raises Interrupted: once a second stop was requested.
     :raises MachineryError: if a trial ends without a measurement, for whatever reason.
     """
-    menu, on_cpu = campaign.menu, campaign.settings.device == "cpu"
-    if on_cpu or campaign.command is not None or campaign.evidence.configs:
+    menu = campaign.menu
+    if campaign.evidence.configs or not campaign.trainer.makes_code(campaign.settings.device):
         return None
     wall_s = _run(campaign, executor, stop, menu.baseline, "the menu's defaults")
     for value in _precisions(menu):

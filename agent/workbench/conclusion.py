@@ -89,8 +89,7 @@ def _confirmed(session: Session) -> tuple[Confirmed | None, AutoresearchError | 
     """Return the confirmation of what was kept, or the error that ended it; neither if nothing is
     to be confirmed."""
     evidence = session.campaign.evidence
-    is_certain = session.own is not None and evidence.runs_are_the_same
-    if is_certain or evidence.incumbent_hash == evidence.baseline_hash:
+    if evidence.runs_are_the_same or evidence.incumbent_hash == evidence.baseline_hash:
         return None, None  # fresh runs that are the same add nothing
     usual = ConfirmAsked()
     latest = next(iter(session.campaign.results.newest(ConfirmedRow, 1)), None)

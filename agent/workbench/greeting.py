@@ -42,12 +42,14 @@ def greet(
     session.say(
         f"campaign  {campaign.directory} · menu {campaign.menu.name} · {settings.budget} a trial"
     )
+    details = [f"memory    {session.memory.description}", f"telemetry {session.telemetry}"]
     if session.own is None:
         _greet_corpus(session, target_tokens, iters)
     else:
         print_lines(session.console, session.own.lines())
         doubts = static_findings(campaign.menu, session.own)
         print_lines(session.console, (f"          {one}" for one in doubts), "yellow")
+        details = [*session.own.details(), *details] if verbose else []
     session.say(f"sandbox   {session.executor.describe()}")
     if session.executor.places > 1 or settings.executor != "local":
         session.say(f"lanes     {_lanes(campaign, session.executor)}")
@@ -56,10 +58,6 @@ def greet(
         lanes, trial_gib = session.executor.places, settings.trial_memory_gib
         if crowded := crowding(lanes, trial_gib, total_gib - reserve_gib):
             session.say(crowded, "yellow")
-    memory, telemetry = session.memory.description, session.telemetry
-    details = [f"memory    {memory}", f"telemetry {telemetry}"]
-    if session.own is not None:
-        details = [*session.own.details(), *details] if verbose else []
     print_lines(session.console, (*details, *more))
     notices = (campaign.note, campaign.journal.repaired, campaign.history.note)
     print_lines(session.console, filter(None, notices), "yellow")

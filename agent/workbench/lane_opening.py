@@ -18,7 +18,7 @@ from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.executors.lanes import usable_cores, visible_gpus
 from trainer.machine import cuda_driver
-from trainer.spec import Command
+from trainer.spec import Command, trainer_of
 from trainer.telemetry import NoTelemetry, Telemetry, choose_telemetry
 
 AUTO = "auto"
@@ -110,7 +110,7 @@ def open_lanes(
     if settings.lanes == "auto" and is_local:
         settings = settings.model_copy(update={"lanes": lanes_here(settings.device)})
     # A cluster's executor sends the corpus to its nodes.
-    corpus = None if command is not None else prepared_corpus(settings, console)
+    corpus = prepared_corpus(settings, console) if trainer_of(command).reads_corpus else None
     executor = resources.enter_context(
         choose_executor(
             settings.executor,

@@ -178,7 +178,7 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
     :param places: number of concurrent trials on this machine.
     """
     settings = campaign.settings
-    if campaign.command is not None:
+    if not campaign.trainer.reads_corpus:
         return MemoryChoice(None, "the memory that a command needs is unknown")
     choice = choose_memory(
         vocab_size=campaign.corpus.info.vocab_size,

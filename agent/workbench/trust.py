@@ -32,11 +32,11 @@ _SHOWN_CHARACTERS = 300
 
 
 def requests_of(
-    settings: CampaignSettings, menu: ProxyMenu, script: str | None, chosen: Mapping[str, Any]
+    settings: CampaignSettings, menu: ProxyMenu, row: CampaignRow, chosen: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return what a campaign asks for besides its directory and the built-in trainer.
 
-    :param script: the directory of its script, if it has one.
+    :param row: its first row.
     :param chosen: what the user gave on the command line.
     """
     requests = []
@@ -47,6 +47,7 @@ def requests_of(
     if settings.corpus.startswith("hf:") and "corpus" not in chosen:
         requests.append(f"downloads the corpus {settings.corpus}")
     if (table := menu.trainer) is not None:
+        script = None if row.script is None else row.script.directory
         requests.append(f"runs {' '.join(table.command)} in {script}")
         requests += [f"reads {path}" for path in table.reads]
         requests += [f"sets {name}={value}" for name, value in table.env.items()]
@@ -59,8 +60,7 @@ def requests_of(
 def remember_begun(campaign: Campaign) -> None:
     """Leave marks for what a campaign asks for if this session begins it."""
     if campaign.is_new:
-        script = None if campaign.row.script is None else campaign.row.script.directory
-        requests = requests_of(campaign.settings, campaign.menu, script, {})
+        requests = requests_of(campaign.settings, campaign.menu, campaign.row, {})
         _remember(campaign.directory, requests)
 
 
@@ -85,10 +85,9 @@ def check_trust(
 
     :raises CampaignError: if the user does not allow it, or cannot be asked.
     """
-    script = None if row.script is None else row.script.directory
     requests = tuple(
         request
-        for request in requests_of(settings, menu, script, chosen)
+        for request in requests_of(settings, menu, row, chosen)
         if not has_file(state_dir(), _mark(directory, request))
     )
     if not requests:
