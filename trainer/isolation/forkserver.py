@@ -35,9 +35,9 @@ from trainer.isolation.messages import (
     DriverEar,
     Ready,
     ServerSettings,
-    Start,
-    Started,
+    StartTrial,
     Stop,
+    TrialStarted,
 )
 from trainer.isolation.process_tree import (
     become_subreaper,
@@ -105,13 +105,13 @@ class ForkServer:
             self._closing = True
             return
         for message in messages:
-            if isinstance(message, Start):
+            if isinstance(message, StartTrial):
                 self._start(message)
             elif isinstance(message, Stop) and self._trial is not None:
                 self._signal_trial(signal.SIGTERM)
                 self._kill_at = time.monotonic() + message.grace_s
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: StartTrial) -> None:
         """Fork the trial's process."""
         new = [name for name in start.imports if name not in self._prepared]
         if new:
@@ -136,7 +136,7 @@ class ForkServer:
                 os._exit(exit_code)
         ear.as_server()
         self._trial, self._ear = pid, ear
-        self._channel.send(Started(pid=pid))
+        self._channel.send(TrialStarted(pid=pid))
         self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
 
     def _close_inherited(self) -> None:

@@ -25,9 +25,9 @@ from trainer.isolation.messages import (
     Said,
     ServerDied,
     ServerSettings,
-    Start,
-    Started,
+    StartTrial,
     Stop,
+    TrialStarted,
 )
 from trainer.machine.environment import allowed_environment
 
@@ -101,7 +101,7 @@ class ForkServerClient:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start_trial(self, start: Start, given_up: Callable[[], bool]) -> int:
+    def start_trial(self, start: StartTrial, given_up: Callable[[], bool]) -> int:
         """Start a trial, with its imports loaded, and return its process id.
 
         This waits for what the server still has to import.
@@ -120,7 +120,7 @@ class ForkServerClient:
                 )
         self._send(start)
         started = self._answer(given_up)
-        if not isinstance(started, Started):
+        if not isinstance(started, TrialStarted):
             raise ServerDied
         return started.pid
 

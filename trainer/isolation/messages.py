@@ -47,7 +47,7 @@ class Ready(Frozen):
     kind: Literal["ready"] = "ready"
 
 
-class Start(Frozen):
+class StartTrial(Frozen):
     """Fork a trial. Its spec.json is in ``trial_dir``."""
 
     kind: Literal["start"] = "start"
@@ -59,7 +59,7 @@ class Start(Frozen):
     """Directory of the cgroup that the trial should enter, if any."""
 
 
-class Started(Frozen):
+class TrialStarted(Frozen):
     """The trial's process exists."""
 
     kind: Literal["started"] = "started"
@@ -107,7 +107,7 @@ class Ended(Frozen):
 
 
 Message: TypeAlias = Annotated[
-    Ready | Start | Started | Driver | Said | Stop | Ended,
+    Ready | StartTrial | TrialStarted | Driver | Said | Stop | Ended,
     Field(discriminator="kind"),
 ]
 

@@ -18,7 +18,7 @@ from autoresearch.errors import MachineryError
 from trainer.isolation.forkserver_client import ForkServerClient, GivenUp
 from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
-from trainer.isolation.messages import Driver, Ended, Said, ServerDied, Start
+from trainer.isolation.messages import Driver, Ended, Said, ServerDied, StartTrial
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import SWEEP_S, await_death, is_stopped, oom_kills
 from trainer.isolation.trial_files import TrialFiles
@@ -130,7 +130,7 @@ class Supervised:
         """Start the trial and return when nothing of it runs any more."""
         group = None if self._group is None else str(self._group.directory)
         imports = self._spec.trainer.imports(self._spec.backend, self._spec.device)
-        start = Start(trial_dir=str(self._files.path), imports=imports, group=group)
+        start = StartTrial(trial_dir=str(self._files.path), imports=imports, group=group)
         try:
             self._trial = self._server.start_trial(start, self._cancelled)
             self._time = TrialTime(self._spec.limits.wall_s)

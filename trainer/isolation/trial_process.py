@@ -33,7 +33,7 @@ from trainer.command.workspace import Reach, furnish, work_below, work_dir
 from trainer.isolation.command_process import CommandProcess
 from trainer.isolation.kernel import cgroup, world
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
-from trainer.isolation.messages import Driver, DriverEar, DriverLine, Said, Start
+from trainer.isolation.messages import Driver, DriverEar, DriverLine, Said, StartTrial
 from trainer.isolation.outcome import TrialError
 from trainer.isolation.process_tree import become_subreaper, die_with_parent, sweep
 from trainer.machine import cuda_driver
@@ -49,7 +49,7 @@ from trainer.spec import (
 
 
 def live(
-    start: Start,
+    start: StartTrial,
     line: DriverLine,
     *,
     server: int,
