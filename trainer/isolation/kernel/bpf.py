@@ -60,7 +60,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SyscallRule:
     """One system call, refused unless all conditions hold."""
 
     call: str
@@ -81,7 +81,7 @@ class Rule:
         return [(IF_EQUAL, 0, len(body), number), *body]
 
 
-def assemble(rules: Iterable[Rule], architecture: Architecture) -> list[Instruction]:
+def assemble(rules: Iterable[SyscallRule], architecture: CpuArchitecture) -> list[Instruction]:
     """Return the program that enforces ``rules`` and allows everything else.
 
     System calls by another processor's table, x32's included, kill the process.
@@ -199,7 +199,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class CpuArchitecture:
     """Facts about a processor that a system call filter needs."""
 
     name: str
@@ -216,7 +216,7 @@ class Architecture:
 
 
 ARCHITECTURES = {
-    "x86_64": Architecture("x86_64", 0xC000003E, 0, x32_bit=0x40000000),
-    "aarch64": Architecture("aarch64", 0xC00000B7, 1),
+    "x86_64": CpuArchitecture("x86_64", 0xC000003E, 0, x32_bit=0x40000000),
+    "aarch64": CpuArchitecture("aarch64", 0xC00000B7, 1),
 }
 """Supported processors by name."""

@@ -49,7 +49,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Literal, TypeAlias, get_args
 
-from trainer.isolation.kernel.bpf import ARCHITECTURES, ERRNO, Condition, Rule, assemble
+from trainer.isolation.kernel.bpf import ARCHITECTURES, ERRNO, Condition, SyscallRule, assemble
 from trainer.isolation.kernel.libc import check, libc
 
 Role: TypeAlias = Literal["trainer", "command", "world"]
@@ -103,63 +103,63 @@ _GET_ACTION_AVAIL = 2
 _FLAG_SPEC_ALLOW = 4  # keep speculation: the mitigation costs the trial and protects nobody here
 
 
-def rules(device: str, role: Role = "trainer") -> Iterator[Rule]:
+def rules(device: str, role: Role = "trainer") -> Iterator[SyscallRule]:
     """Yield what a trial on ``device`` may not do, frequent calls first."""
     if role == "world":
         yield from _in_a_world(on_gpu=device.startswith("cuda"))
     else:
         yield from _outside_a_world(on_gpu=device.startswith("cuda"), is_command=role == "command")
-    yield from (Rule(call, errno.EPERM) for call in _CLOSED_TO_ALL)
-    yield Rule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
-    yield Rule("clone3", errno.ENOSYS)
+    yield from (SyscallRule(call, errno.EPERM) for call in _CLOSED_TO_ALL)
+    yield SyscallRule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
+    yield SyscallRule("clone3", errno.ENOSYS)
     # pipes and files
-    yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
-    yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
+    yield SyscallRule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
+    yield SyscallRule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
 
 
-def _in_a_world(*, on_gpu: bool) -> Iterator[Rule]:
+def _in_a_world(*, on_gpu: bool) -> Iterator[SyscallRule]:
     """Yield what namespaces do not separate: modes that last outside, other networks, memory."""
     if not on_gpu:
-        yield Rule("memfd_create", errno.ENOSYS)
+        yield SyscallRule("memfd_create", errno.ENOSYS)
     for call, argument in _MODES.items():
-        yield Rule(call, errno.EPERM, unless=(Condition(argument, 0, mask=_SET_ID),))
-    yield Rule("socket", errno.EACCES, unless=(_OWN_NETWORK, _USUAL_PROTOCOL))
+        yield SyscallRule(call, errno.EPERM, unless=(Condition(argument, 0, mask=_SET_ID),))
+    yield SyscallRule("socket", errno.EACCES, unless=(_OWN_NETWORK, _USUAL_PROTOCOL))
 
 
-def _outside_a_world(*, on_gpu: bool, is_command: bool) -> Iterator[Rule]:
+def _outside_a_world(*, on_gpu: bool, is_command: bool) -> Iterator[SyscallRule]:
     if not on_gpu:
         shared = Condition(3, _SHARED_ANONYMOUS, mask=_SHARED_ANONYMOUS, differs=True)
-        yield Rule("mmap", errno.EPERM, unless=(shared,))
-        yield Rule("memfd_create", errno.EPERM)
-    yield from (Rule(call, errno.EPERM) for call in _CLOSED_OUTSIDE_A_WORLD)
+        yield SyscallRule("mmap", errno.EPERM, unless=(shared,))
+        yield SyscallRule("memfd_create", errno.EPERM)
+    yield from (SyscallRule(call, errno.EPERM) for call in _CLOSED_OUTSIDE_A_WORLD)
     # For a command it seems to work, since a copy of a file sets its mode last.
-    yield from (Rule(call, 0 if is_command else errno.EPERM) for call in _MODES)
+    yield from (SyscallRule(call, 0 if is_command else errno.EPERM) for call in _MODES)
     # sockets
-    yield Rule("connect", errno.ECONNREFUSED)
+    yield SyscallRule("connect", errno.ECONNREFUSED)
     named = () if on_gpu else ("bind", "listen", "accept", "accept4")
-    yield from (Rule(call, errno.EACCES) for call in named)
+    yield from (SyscallRule(call, errno.EACCES) for call in named)
     yield from _messages(on_gpu=on_gpu, is_command=is_command)
     # other processes
     oneself = (Condition(0, 0),)
     calls = "prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
-    yield from (Rule(call, errno.EPERM, unless=oneself) for call in calls)
+    yield from (SyscallRule(call, errno.EPERM, unless=oneself) for call in calls)
     for call, kind in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
-        yield Rule(call, errno.EPERM, unless=(Condition(0, kind), Condition(1, 0)))
+        yield SyscallRule(call, errno.EPERM, unless=(Condition(0, kind), Condition(1, 0)))
 
 
-def _messages(*, on_gpu: bool, is_command: bool) -> Iterator[Rule]:
+def _messages(*, on_gpu: bool, is_command: bool) -> Iterator[SyscallRule]:
     """Yield what sockets may not do: lead to another process than one of the trial's own."""
     no_address = Condition(4, 0), Condition(4, 0, high=True)
-    yield Rule("sendto", errno.EACCES, unless=no_address)
+    yield SyscallRule("sendto", errno.EACCES, unless=no_address)
     local = Condition(0, int(socket.AF_UNIX))
     if not on_gpu and is_command:
         # Pairs are all it has. Those that keep their other end ignore a message's address.
-        yield Rule("socket", errno.EACCES)
-        yield Rule("socketpair", errno.EACCES, unless=(local, _NO_DATAGRAMS))
+        yield SyscallRule("socket", errno.EACCES)
+        yield SyscallRule("socketpair", errno.EACCES, unless=(local, _NO_DATAGRAMS))
         return
-    yield from (Rule(call, errno.EACCES) for call in ("sendmsg", "sendmmsg"))
+    yield from (SyscallRule(call, errno.EACCES) for call in ("sendmsg", "sendmmsg"))
     for call in ("socket", "socketpair"):
-        yield Rule(call, errno.EACCES, unless=(local,) if on_gpu else ())
+        yield SyscallRule(call, errno.EACCES, unless=(local,) if on_gpu else ())
 
 
 class _Program(ctypes.Structure):

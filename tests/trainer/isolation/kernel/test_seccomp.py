@@ -16,9 +16,9 @@ from trainer.isolation.kernel.bpf import (
     ERRNO,
     KILL,
     NUMBERS,
-    Architecture,
     Condition,
-    Rule,
+    CpuArchitecture,
+    SyscallRule,
     assemble,
 )
 from trainer.isolation.kernel.seccomp import Role, rules
@@ -29,7 +29,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def answer(
-    machine: Architecture, device: str, call: str, *arguments: int, role: Role = "trainer"
+    machine: CpuArchitecture, device: str, call: str, *arguments: int, role: Role = "trainer"
 ) -> int | None:
     """Return a call's errno, ``NOTHING`` if it is skipped and succeeds, or 0 if it is allowed; None
     if the machine has no such call."""
@@ -88,7 +88,7 @@ CASES: list[tuple[str, tuple[int, ...], int, int]] = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_arguments_decide(machine: Architecture) -> None:
+def test_arguments_decide(machine: CpuArchitecture) -> None:
     for call, arguments, on_cpu, on_cuda in CASES:
         found = tuple(answer(machine, device, call, *arguments) for device in DEVICES)
         assert found == (on_cpu, on_cuda), (call, arguments)
@@ -163,7 +163,7 @@ COMMANDS: list[tuple[str, tuple[int, ...], int, int, int]] = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_commands_role_decides(machine: Architecture) -> None:
+def test_a_commands_role_decides(machine: CpuArchitecture) -> None:
     for call, arguments, *expected in COMMANDS:
         found = [
             *(answer(machine, device, call, *arguments, role="command") for device in DEVICES),
@@ -174,7 +174,7 @@ def test_a_commands_role_decides(machine: Architecture) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_command_has_memfds_on_a_gpu_alone(machine: Architecture) -> None:
+def test_a_command_has_memfds_on_a_gpu_alone(machine: CpuArchitecture) -> None:
     """In a world they are missing rather than refused, so that libraries take another way."""
     assert answer(machine, "cpu", "memfd_create", role="command") == EPERM
     assert answer(machine, "cpu", "memfd_create", role="world") == errno.ENOSYS
@@ -183,7 +183,7 @@ def test_a_command_has_memfds_on_a_gpu_alone(machine: Architecture) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_command_may_do_all_that_the_trainer_may(machine: Architecture) -> None:
+def test_a_command_may_do_all_that_the_trainer_may(machine: CpuArchitecture) -> None:
     """The trainer is refused all that a command is refused, in a world or not."""
     cases = {(call, arguments) for call, arguments, *_ in (*CASES, *COMMANDS)}
     for device in DEVICES:
@@ -202,7 +202,7 @@ def _flat(case: tuple[str, tuple[int, ...]]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_has_no_rule_is_allowed_and_every_other_table_kills(
-    machine: Architecture, role: Role
+    machine: CpuArchitecture, role: Role
 ) -> None:
     program = assemble(rules("cpu", role), machine)
     named = {machine.number(name) for name in NUMBERS}
@@ -258,7 +258,9 @@ def test_all_conditions_must_hold(arguments: tuple[int, ...], conditions: list[C
     values."""
     machine = ARCHITECTURES["aarch64"]
     arguments = tuple(value & 0x0000000300000003 for value in arguments)
-    program = assemble([Rule("mmap", 5, tuple(conditions)), Rule("clone", 6)], machine)
+    program = assemble(
+        [SyscallRule("mmap", 5, tuple(conditions)), SyscallRule("clone", 6)], machine
+    )
 
     def holds(condition: Condition) -> bool:
         half = arguments[condition.argument] >> (32 * condition.high) & 0xFFFFFFFF
@@ -281,7 +283,7 @@ _DEFINE = re.compile(r"#define __NR(?:3264)?_(\w+)\s+(\d+)")
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_numbers_are_those_of_the_kernels_headers(machine: Architecture) -> None:
+def test_the_numbers_are_those_of_the_kernels_headers(machine: CpuArchitecture) -> None:
     header = HEADERS[machine.name]
     if not header.exists():
         pytest.skip(f"{header} is not installed")
