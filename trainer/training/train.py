@@ -48,7 +48,7 @@ class Trained(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PendingStep:
     """A step handed to the device; its numbers may not have arrived yet."""
 
     step: int
@@ -79,7 +79,7 @@ def train(
     """
     config = schedule.config
     optimizer = optimizer_of(model, config)
-    pending: deque[Step] = deque()
+    pending: deque[PendingStep] = deque()
     model.train()
     tokens_BT, targets_BT = batches(1)
     clock = Clock(next(model.parameters()).device)
@@ -94,7 +94,7 @@ def train(
         # From CUDA this copies to pinned memory; on a CPU it copies nothing.
         on_host_2 = numbers_2.to("cpu", non_blocking=True)
         tokens_BT, targets_BT = batches(step + 1)
-        pending.append(Step(step, lr, on_host_2, clock.mark()))
+        pending.append(PendingStep(step, lr, on_host_2, clock.mark()))
         last = schedule.is_last(step, clock.elapsed_s())
         must_know = last or (prune is not None and step == prune.at_step)
         for done in arrived(pending, wait=must_know):
@@ -103,7 +103,7 @@ def train(
     return host.trained(step)
 
 
-def arrived(pending: deque[Step], *, wait: bool) -> Iterator[Step]:
+def arrived(pending: deque[PendingStep], *, wait: bool) -> Iterator[PendingStep]:
     """Take the finished steps from ``pending``, in order; if ``wait``, wait for all of them."""
     while pending and (wait or pending[0].done.reached()):
         step = pending.popleft()
@@ -127,7 +127,7 @@ class _Host:
         self._pruner = Pruner(prune)
         self.loss_first = self.loss_last = float("nan")
 
-    def take(self, done: Step, *, is_last: bool) -> None:
+    def take(self, done: PendingStep, *, is_last: bool) -> None:
         """Read the next step's numbers, and report the curve's point if it has one.
 
         :raises TrialStopped: if the trial must end with this step.

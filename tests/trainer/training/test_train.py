@@ -13,7 +13,7 @@ from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
 from trainer.backends import choose_backend
 from trainer.spec import Budget, Config, CurvePoint, PruneRule
 from trainer.training.schedule import Batches, Schedule
-from trainer.training.train import Mark, Step, Trained, TrialStopped, arrived, train
+from trainer.training.train import Mark, PendingStep, Trained, TrialStopped, arrived, train
 
 CPU = torch.device("cpu")
 
@@ -128,8 +128,10 @@ class Far(Mark):
         self.here = True
 
 
-def steps_in_flight(*reached: bool) -> deque[Step]:
-    return deque(Step(i, 0.1, torch.zeros(2), Far(here)) for i, here in enumerate(reached, 1))
+def steps_in_flight(*reached: bool) -> deque[PendingStep]:
+    return deque(
+        PendingStep(i, 0.1, torch.zeros(2), Far(here)) for i, here in enumerate(reached, 1)
+    )
 
 
 def test_steps_are_looked_at_in_their_order_and_never_waited_for() -> None:
