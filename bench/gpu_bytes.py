@@ -29,11 +29,11 @@ VIEWS = ("view", "t", "transpose", "split", "slice", "select", "unsqueeze", "squ
 """Operators that move nothing."""
 
 
-class Count(TorchDispatchMode):
+class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Launches and bytes of the operators in its block, by kind."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.launches: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.inside = False
@@ -92,7 +92,7 @@ def count_step(config: Config, vocab_size: int) -> Count:
     kernels = {name: getattr(operations, name) for name in KERNELS if hasattr(operations, name)}
     attend = blocks.attend
     try:
-        blocks.attend = lambda *qkv: Attention.apply(count, *qkv)
+        blocks.attend = lambda *qkv: Attention.apply(count, *qkv)  # type: ignore[no-untyped-call]
         for name, function in kernels.items():
             setattr(operations, name, _counted(count, name, function))
         with count:

@@ -57,8 +57,13 @@ class Attention(nn.Module):
         q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
         if turn is not None:
             q_BTHK, k_BTGK = rotated(q_BTHK, *turn), rotated(k_BTGK, *turn)
+        q_BHTK, k_BGTK, v_BGTK = (
+            x.to(v_BTGK.dtype).transpose(1, 2) for x in (q_BTHK, k_BTGK, v_BTGK)
+        )
         y_BHTK = functional.scaled_dot_product_attention(
-            *(x.to(v_BTGK.dtype).transpose(1, 2) for x in (q_BTHK, k_BTGK, v_BTGK)),
+            q_BHTK,
+            k_BGTK,
+            v_BGTK,
             is_causal=True,
             enable_gqa=self.heads[0] != self.heads[1],
         )

@@ -27,7 +27,7 @@ from agent.workbench.dry_start import run_config
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import MenuError
 from autoresearch.values import Frozen, Scalar
-from trainer.spec import AnyConfig, CommandConfig, TrialFailed
+from trainer.spec import AnyConfig, CommandConfig, CommandOk, TrialFailed
 
 WALL_S = 600.0
 """Time limit of a run if the menu has none."""
@@ -124,6 +124,7 @@ class ScoreAudit:
                     f"{result.status} ({result.message}); fix the script or the menu's score first"
                 )
             return None
+        assert isinstance(result, CommandOk), "the menu starts a command"
         return result.score
 
     def _changed(self, changes: dict[str, Scalar]) -> AnyConfig:
