@@ -187,12 +187,15 @@ def _sockets() -> Iterator[str]:
         fields = [line.rstrip("\n").split(maxsplit=7) for line in table]
     bound = {each[7] for each in fields if len(each) == 8 and not each[7].startswith("@")}
     relative = {name for name in bound if not name.startswith("/")}
-    yield from map(os.path.realpath, bound - relative)
     folders = set()
     for process in os.scandir("/proc") if relative else ():
         with contextlib.suppress(OSError):  # it is no process, has gone, or is another user's
             folders.add(os.readlink(f"{process.path}/cwd"))
-    yield from (os.path.realpath(os.path.join(one, name)) for one in folders for name in relative)
+    wherever = {os.path.join(folder, name) for folder in folders for name in relative}
+    real = cache(os.path.realpath)  # many share a folder, and a socket is no link itself
+    for path in (bound - relative) | wherever:
+        folder, name = os.path.split(path)
+        yield os.path.join(real(folder), name)
 
 
 def _links_to(names: Iterable[Path]) -> Iterator[tuple[str, str]]:
