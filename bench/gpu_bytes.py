@@ -92,7 +92,9 @@ def count_step(config: Config, vocab_size: int) -> Count:
     kernels = {name: getattr(operations, name) for name in KERNELS if hasattr(operations, name)}
     attend = blocks.attend
     try:
-        blocks.attend = lambda *qkv: Attention.apply(count, *qkv)  # type: ignore[no-untyped-call]
+        blocks.attend = lambda *qkv: Attention.apply(  # type: ignore[no-untyped-call]
+            count, *qkv
+        )
         for name, function in kernels.items():
             setattr(operations, name, _counted(count, name, function))
         with count:

@@ -57,13 +57,11 @@ class Attention(nn.Module):
         q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
         if turn is not None:
             q_BTHK, k_BTGK = rotated(q_BTHK, *turn), rotated(k_BTGK, *turn)
-        q_BHTK, k_BGTK, v_BGTK = (
-            x.to(v_BTGK.dtype).transpose(1, 2) for x in (q_BTHK, k_BTGK, v_BTGK)
-        )
+        dtype = v_BTGK.dtype
         y_BHTK = functional.scaled_dot_product_attention(
-            q_BHTK,
-            k_BGTK,
-            v_BGTK,
+            q_BTHK.to(dtype).transpose(1, 2),
+            k_BTGK.to(dtype).transpose(1, 2),
+            v_BTGK.transpose(1, 2),
             is_causal=True,
             enable_gqa=self.heads[0] != self.heads[1],
         )

@@ -95,8 +95,9 @@ def heads_of(block: Block, qkv_NR: Tensor, batch: int, rotary: Rotary | None) ->
     heads: Heads = _Heads.apply(  # type: ignore[no-untyped-call]
         qkv_NR, *gains, turn_TK, block.n_head, block.n_kv_head
     )
-    q_BTHK, k_BTGK, v_BTGK = (torch.unflatten(x, 0, (batch, length)) for x in heads)
-    return q_BTHK, k_BTGK, v_BTGK
+    q_NHK, k_NGK, v_NGK = heads
+    shape = (batch, length, -1, block.head_dim)
+    return q_NHK.view(shape), k_NGK.view(shape), v_NGK.view(shape)
 
 
 def linear(x_NI: Tensor, weight: RoundedWeight) -> Tensor:
@@ -149,7 +150,7 @@ class _NormLinear(torch.autograd.Function):
             *(sum_ND, gain_D, residual_ND.contiguous(), ctx.rms),
             again=True,
         )
-        assert normed_ND is not None, "the norm was wanted again"
+        assert normed_ND is not None
         into_parameter = weight.into_weight(gradient_NO, normed_ND)
         into_delta_ND = into_x_ND if ctx.added else None
         return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
@@ -192,7 +193,7 @@ class _Heads(torch.autograd.Function):
         q_NHK, k_NGK = operations.heads(
             qkv_NR, query_gain_K, key_gain_K, turn_TK, n_head, n_kv_head
         )
-        v_NGK = torch.unflatten(qkv_NR, 1, (n_head + 2 * n_kv_head, -1))[:, -n_kv_head:]
+        v_NGK = qkv_NR.view(len(qkv_NR), n_head + 2 * n_kv_head, -1)[:, -n_kv_head:]
         return q_NHK, k_NGK, v_NGK
 
     @staticmethod

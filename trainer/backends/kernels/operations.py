@@ -111,9 +111,9 @@ def rotated(x_BTHK: Tensor, turn_TK: Tensor, way: float = 1.0) -> Tensor:
     would round three times, and on a CPU take as long.
     """
     half = x_BTHK.shape[-1] // 2
-    cos_T1P, sin_T1P = torch.split(turn_TK[: x_BTHK.shape[1], None], half, -1)
+    cos_T1P, sin_T1P = turn_TK[: x_BTHK.shape[1], None].chunk(2, -1)
     wide = _wide(x_BTHK)
-    y_BTHK = (torch.unflatten(wide, -1, (2, half)) * cos_T1P[..., None, :]).flatten(-2)
+    y_BTHK: Tensor = wide * torch.cat((cos_T1P, cos_T1P), -1)
     y_BTHK[..., :half].addcmul_(wide[..., half:], sin_T1P, value=-way)
     y_BTHK[..., half:].addcmul_(wide[..., :half], sin_T1P, value=way)
     return y_BTHK.to(x_BTHK.dtype)
@@ -135,14 +135,15 @@ def heads(
     :param turn_TK: the table of :func:`rotated` for whole sequences; None if there is no rotation.
     """
     found = []
-    qkv_NEK = torch.unflatten(qkv_NR, 1, (n_head + 2 * n_kv_head, -1))
-    parts = torch.split(qkv_NEK, [n_head, n_kv_head, n_kv_head], 1)
+    qkv_NEK = qkv_NR.view(len(qkv_NR), n_head + 2 * n_kv_head, -1)
+    parts = qkv_NEK.split_with_sizes([n_head, n_kv_head, n_kv_head], 1)
     for part_NHK, gain_K in zip(parts, (query_gain_K, key_gain_K), strict=False):
         x_NHK = _wide(part_NHK)
         if gain_K is not None:
             x_NHK = _unit(x_NHK, True)[0] * gain_K
         if turn_TK is not None:
-            x_NHK = rotated(torch.unflatten(x_NHK, 0, (-1, len(turn_TK))), turn_TK).flatten(0, 1)
+            x_BTHK = x_NHK.reshape(-1, len(turn_TK), *x_NHK.shape[1:])
+            x_NHK = rotated(x_BTHK, turn_TK).flatten(0, 1)
         found.append(x_NHK.to(qkv_NR.dtype))
     return found[0], found[1]
 
@@ -163,12 +164,13 @@ def heads_backward(
     with torch.enable_grad():
         leaves = [_wide(one).detach().requires_grad_() for one in given]
         wide_NR, *gains = leaves
-        query_gain_K, key_gain_K = gains or (None, None)
-        both = heads(wide_NR, query_gain_K, key_gain_K, turn_TK, n_head, n_kv_head)
-        v_NGK = torch.unflatten(wide_NR, 1, (n_head + 2 * n_kv_head, -1))[:, -n_kv_head:]
+        query, key = gains or (None, None)
+        both = heads(wide_NR, query, key, turn_TK, n_head, n_kv_head)
+        v_NGK = wide_NR[:, -into_v_NGK[0].numel() :].view(into_v_NGK.shape)
         into = [_wide(one) for one in (into_q_NHK, into_k_NGK, into_v_NGK)]
         into_qkv_NR, *into_gains = torch.autograd.grad((*both, v_NGK), leaves, into)
-    return into_qkv_NR.to(qkv_NR.dtype), *(into_gains or (None, None))
+    query, key = into_gains or (None, None)
+    return into_qkv_NR.to(qkv_NR.dtype), query, key
 
 
 # --- activations --------------------------------------------------------------------------------
