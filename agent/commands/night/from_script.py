@@ -45,7 +45,7 @@ SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DraftWishes:
     """The answers that were given as options."""
 
     set_by: str | None
@@ -121,7 +121,7 @@ def from_script(
     """
     if direction not in {None, "minimise", "maximise"}:
         raise MenuError(f"--direction is {json_text(direction)}; give minimise or maximise")
-    wishes = Wishes(set_by, score, direction, tuple(search or ()))
+    wishes = DraftWishes(set_by, score, direction, tuple(search or ()))
     is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     draft, found, tried = _found(script, arguments or [], out if try_it else None, out, wishes)
     draft = _with_score(draft, found, wishes, is_asked=is_asked)
@@ -153,7 +153,7 @@ def _doubts(menu: Path) -> list["ScoreFinding"]:
 
 
 def _found(
-    script: Path, words: list[str], tried_at: Path | None, out: Path | None, wishes: Wishes
+    script: Path, words: list[str], tried_at: Path | None, out: Path | None, wishes: DraftWishes
 ) -> tuple[Draft, list[Candidate], "Tried | None"]:
     """Return a draft, the candidates for its score, and its dry start if there is one.
 
@@ -178,7 +178,7 @@ def _found(
     return draft, scored(found, evaluated), tried
 
 
-def _drafted(path: Path, words: list[str], out: Path | None, wishes: Wishes) -> Draft:
+def _drafted(path: Path, words: list[str], out: Path | None, wishes: DraftWishes) -> Draft:
     """Return the draft of a menu that can be read, without a score.
 
     :raises MenuError: if no option of the script becomes a knob.
@@ -229,7 +229,7 @@ def _seen(
 
 
 def _with_score(
-    draft: Draft, found: Sequence[Candidate], wishes: Wishes, *, is_asked: bool
+    draft: Draft, found: Sequence[Candidate], wishes: DraftWishes, *, is_asked: bool
 ) -> Draft:
     """Return the draft with the score that a person names or chooses, else the most likely one."""
     chosen = found[0] if found else None
