@@ -102,9 +102,9 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
     asked |= {"efficiency": rates.spark_scaling, "device_gib": rates.spark_gib}
     per_token = target.flops.causal_per_token
     tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / per_token
-    days = target.tokens / tokens_per_s / DAY_S
     fitting = (use for use in layouts(target, cluster, units, fp8=False) if use.is_usable)
     memory = next(fitting, None)
+    days = target.tokens / tokens_per_s / DAY_S if memory else None
     parallelism = str(memory.layout) if memory else "fits no layout"
     whole = {
         "seq_len": target.seq_len,
@@ -118,6 +118,8 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
     }
     label = f"all: sequences of {target.seq_len:,}, {parallelism}"
     formula = f"{size_text(target.tokens)} tokens / {tokens_per_s:,.4g} a second"
+    if memory is None:
+        formula = "too little memory; context parallelism, ZeRO 2 and 3 and FSDP are left out"
     title = f"days of {target.name}, units: {units}"
     return View(
         inputs={

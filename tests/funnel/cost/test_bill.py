@@ -261,7 +261,11 @@ def test_a_night_takes_its_pairs_too_and_the_phases_are_billed() -> None:
 
 def test_the_layout_is_the_launch_plans_on_units_with_this_memory() -> None:
     target = load_target("llama-1b")
-    assert [timeline(target, spark_gib=gib)["fits"] for gib in (128, 16)] == [True, False]
+    large, small = (timeline(target, spark_gib=gib) for gib in (128, 16))
+    assert large["fits"]
+    assert large["days"] > 0
+    assert not small["fits"]
+    assert small["days"] is None, "nobody could train it so"
     whole = timeline(target, units=4)
     uses = layouts(target, Cluster(nodes=4, gpus=1, gpu=GPUS["h200"]), 4, fp8=False)
     assert whole["parallelism"] == str(uses[0].layout)
