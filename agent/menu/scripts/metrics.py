@@ -261,6 +261,10 @@ def last_step(lines: Iterable[str], label: str) -> int:
     return max((int(found["step"]) for one in lines if (found := number.search(one))), default=0)
 
 
+MOST_CELLS = 2
+"""Cells of a drawn table's row that names a number."""
+
+
 def _label(labels: Sequence[str], values: Sequence[float], lines: Sequence[str]) -> str:
     """Return the shortest label whose pattern finds these numbers and no others."""
     for label in labels:
@@ -273,6 +277,8 @@ def _label(labels: Sequence[str], values: Sequence[float], lines: Sequence[str])
 
 def _numbers(line: str) -> Iterator[tuple[tuple[str, ...], Candidate]]:
     """Yield the numbers of a line that have a label, each with its key among all lines."""
+    if line.count("│") > MOST_CELLS + 1:
+        return  # a table of the model's layers, say, and not of a metric and its value
     matches = list(_NUMBER_IN.finditer(line))
     listed = _listed(line, matches)
     end, begin, words = 0, 0, ""

@@ -97,6 +97,8 @@ GIVEN: tuple[tuple[str, bool, str, str], ...] = (
 """Names, whether their values are numbers, the placeholder to use, and what it stands for."""
 _SAVED_FILE = r"save( model)?|model|metrics?|results?|logs?"
 """Names of a file that a run writes, if their default has a suffix."""
+_LOADED_FILE = r"(ckpt|checkpoint) (path|file)"
+"""Names of a file that a run goes on from, if they have no default."""
 _WHATEVER_THE_DEFAULT = {"{seed}", "{threads}", "{device}", "{out}"}
 """Placeholders that also replace a default that the script computes, such as the time."""
 _OTHER_SEEDS = r"(data|split|dataset|eval|val|test|sample|sampling|shuffle|fold|env) (seed|.*state)"
@@ -114,6 +116,8 @@ def given_by(option: Option) -> str:
     is_file = re.fullmatch(r"[^{}.]+(\.\w{1,12})+", file) is not None
     if is_file and re.fullmatch(_SAVED_FILE, words):
         return f"{{out}}/{file}"
+    if default is None and re.fullmatch(_LOADED_FILE, words):
+        return ""
     for pattern, numbers, given, _ in GIVEN:
         fits = default is None or numbers == isinstance(default, int | float)
         if not fits or not re.fullmatch(pattern, words) or re.fullmatch(_OTHER_SEEDS, words):

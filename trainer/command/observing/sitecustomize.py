@@ -114,18 +114,30 @@ def _report_parser(parser, command=""):
         kind = type(action).__name__
         if kind in ("_HelpAction", "_VersionAction"):
             continue
-        if kind == "_SubParsersAction":
+        if isinstance(action, argparse._SubParsersAction):  # jsonargparse has a kind of its own
             for name, sub in action.choices.items():
                 _report_parser(sub, name)
             continue
-        default = parser.get_default(action.dest)
+        try:
+            default = parser.get_default(action.dest)
+        except Exception:  # noqa: BLE001 (jsonargparse knows no default of --print_config)
+            continue
+        hint = getattr(action, "_typehint", None)  # jsonargparse's, in place of a type
+        if hint is not None and isinstance(default, bool) and hint is not bool:
+            default = None  # True stands for something else, such as a seed of chance
+        of_hint = {"type": "" if default is None else type(default).__name__, "action": "Store"}
+        if isinstance(default, bool):
+            of_hint["words"] = ["true", "false"]
+        of_type = {
+            "type": _type_of(action.type, default),
+            "words": _words_of(action.type, default),
+            "action": kind.strip("_").replace("Action", ""),
+        }
         _say(
             "option",
             name=action.dest,
             flags=list(action.option_strings),
-            action=kind.strip("_").replace("Action", ""),
-            type=_type_of(action.type, default),
-            words=_words_of(action.type, default),
+            **(of_type if hint is None or not _is_scalar(default) else of_hint),
             default=_plain(default),
             const=_plain(action.const),
             choices=_plain(list(action.choices)) if action.choices is not None else None,

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent.commands.night.from_script import Wishes, _with_score
+from agent.commands.night.from_script import DraftWishes, _with_score
 from agent.commands.night.menu import app
 from agent.menu.files import ProxyMenu, load_menu, parse_menu
 from agent.menu.scripts.draft import constraints_asserted
@@ -642,7 +642,7 @@ def test_a_terminal_is_asked_with_the_best_candidate_first(
     chosen = []
 
     def ask() -> None:
-        wishes = Wishes(None, None, None, ())
+        wishes = DraftWishes(None, None, None, ())
         chosen.append(_with_score(unscored_draft(script, None), found, wishes, is_asked=True))
 
     question = typer.Typer()
@@ -699,3 +699,47 @@ def test_a_menu_with_something_to_do_is_refused(tmp_path: Path) -> None:
     assert report["to_do"]
     with pytest.raises(MenuError):
         OwnTrainer.of(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")
+
+
+LIKE_JSONARGPARSE = """
+import argparse
+import typing
+
+class TypeHint(argparse.Action):
+    def __init__(self, typehint=None, **more):
+        super().__init__(**more)
+        self._typehint = typehint
+
+    def __call__(self, parser, namespace, value, option_string=None):
+        setattr(namespace, self.dest, float(value) if self._typehint is float else value)
+
+class Commands(argparse._SubParsersAction):
+    pass
+
+class Parser(argparse.ArgumentParser):
+    def get_default(self, dest):
+        if dest == "print_config":
+            raise KeyError(dest)
+        return super().get_default(dest)
+
+parser = Parser()
+commands = parser.add_subparsers(action=Commands, dest="subcommand", required=True)
+fit = commands.add_parser("fit")
+fit.add_argument("--print_config", action="store_true")
+rate = "--model.learning_rate"
+fit.add_argument(rate, action=TypeHint, typehint=float, default=0.02)
+either = typing.Union[bool, int]
+fit.add_argument("--seed_everything", action=TypeHint, typehint=either, default=True)
+fit.add_argument("--ckpt_path", action=TypeHint, typehint=typing.Optional[str])
+asked = parser.parse_args()
+print("val loss", getattr(asked, "model.learning_rate") * 25)
+"""
+
+
+def test_options_with_a_type_hint_and_a_command_of_its_own_kind_are_read(tmp_path: Path) -> None:
+    """As jsonargparse has them, on which LightningCLI rests."""
+    draft = draft_of(tmp_path, LIKE_JSONARGPARSE, "--", "fit")
+    assert draft.menu.knobs["model_learning_rate"].default == 0.02
+    assert list(draft.menu.knobs) == ["model_learning_rate"]
+    command = draft.trainer.command
+    assert not any("ckpt_path" in word for word in command), "a run goes on from it"

@@ -133,6 +133,7 @@ def test_a_score_of_training_data_is_marked_and_an_unknown_metric_comes_last() -
         "10%|█ | 3/10 [00:01<00:02, 1.5it/s]",
         "params: 3000",
         "SPS: 438",
+        "│ 0 │ l1   │ Linear │    330 │ train │     0 │",
         "/lib/python3.11/site-packages/tyro/_parsers.py:365: UserWarning: it has no default",
     ],
 )
