@@ -54,7 +54,7 @@ ending() {
 }
 
 read -ra more <<< "${LOOP:-}"
-say autoresearch loop --iters "$iters" --campaign "$campaign" "${more[@]}"
+say autoresearch loop --menu cpu-tiny --iters "$iters" --campaign "$campaign" "${more[@]}"
 say autoresearch top --k 10 --campaign "$campaign"
 say autoresearch stress --top "$top" --steps "$steps" --spread "$spread" --seeds "$seeds" --campaign "$campaign"
 say autoresearch top --k 3 --campaign "$campaign"

@@ -36,11 +36,16 @@ def _lanes(value: Any) -> Any:
     return lanes
 
 
+DEFAULT_MENU = "cpu-modern"
+
+
 class Sources(Frozen):
     """The sources of a campaign's menu and text. The first row holds their content, and a resumed
     campaign uses that alone."""
 
-    menu: str = Field(description="Name of a shipped menu, or a TOML file. Default: cpu-tiny.")
+    menu: str = Field(
+        description=f"Name of a shipped menu, or a TOML file. Default: {DEFAULT_MENU}."
+    )
     corpus: Annotated[str, AsOption(built_in=True)] = Field(
         description="Text to train on: stdlib, a file, a folder, hf:NAME or a prepared corpus. "
         "Default: the menu's."

@@ -37,14 +37,14 @@ from agent.search.loop import Loop
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, StopRequest
 from agent.search.trial import Watchers
-from agent.settings.campaign import CampaignSettings
+from agent.settings.campaign import DEFAULT_MENU, CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.conclusion import conclude
 from agent.workbench.console import say
 from agent.workbench.display import Display
 from agent.workbench.greeting import greet
 from agent.workbench.lane_opening import AUTO, choose_device
-from agent.workbench.places import DEFAULT_MENU, refuse_imported
+from agent.workbench.places import refuse_imported
 from agent.workbench.session import Session
 from agent.workbench.trust import check_trust
 from autoresearch.campaign_files import make_folder, make_shared_folder

@@ -16,6 +16,7 @@ from typing import Literal
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory
+from agent.settings.campaign import DEFAULT_MENU
 from agent.settings.environment import Environment, data_dir
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError, SpecError
@@ -42,8 +43,6 @@ for a DGX Spark."""
 CACHE_SHARE = 0.25
 """Share of that memory above which a page cache is worth dropping: CUDA counts it as used."""
 DROP_CACHES = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"
-ENDPOINT_MENU = "cpu-tiny"
-"""Menu for which the language model is asked for a proposal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +314,7 @@ def endpoint(environment: Environment) -> Check:
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
     from agent.proposers.llm.wire import Patience  # noqa: PLC0415
 
-    menu, budget, timeout_s = load_menu(ENDPOINT_MENU), Budget(), environment.llm_timeout_s
+    menu, budget, timeout_s = load_menu(DEFAULT_MENU), Budget(), environment.llm_timeout_s
     memory = Memory(menu, menu.baseline, Evidence(), iter=1, seed=0, max_changes=1)
     rails = Rails(menu, budget=budget, max_changes=1)
     try:

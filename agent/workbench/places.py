@@ -11,6 +11,7 @@ import typer
 
 from agent.menu.files import load_menu
 from agent.search.first_row import read_campaign_row
+from agent.settings.campaign import DEFAULT_MENU
 from autoresearch.campaign_files import has_file, status_of
 from autoresearch.errors import AutoresearchError, CampaignError, MenuError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
@@ -19,7 +20,6 @@ from autoresearch.program import copyable, quote
 if TYPE_CHECKING:
     from trajectory.formats.importing import ImportedCampaign
 
-DEFAULT_MENU = "cpu-tiny"
 _UNUSUAL = re.compile(r"[^\w.-]+")
 """Characters of a menu's name that its folder does not have."""
 

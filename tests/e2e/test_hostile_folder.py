@@ -10,6 +10,7 @@ import pytest
 from agent.commands.record.serve import DRAW, drawing_environment
 from agent.loggers.base import CampaignFacts
 from agent.loggers.trackers import WandbLogger
+from agent.settings.campaign import DEFAULT_MENU
 from agent.workbench.places import say_if_new
 from autoresearch.errors import SettingsError
 from tests.support.campaigns import installed
@@ -179,5 +180,5 @@ def test_a_command_to_copy_takes_the_name_of_a_folder_as_one_word(
     monkeypatch.chdir(tmp_path)
     directory = Path("runs", "a; touch $(b)")
     write_campaign(directory, simulated(3))
-    say_if_new(Path("runs", "cpu-tiny"))
+    say_if_new(Path("runs", DEFAULT_MENU))
     assert shlex.split(capsys.readouterr().err)[-1] == str(directory)

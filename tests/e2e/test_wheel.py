@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.settings.campaign import DEFAULT_MENU
 from tests.support.places import ROOT
 from tests.support.programs import finished
 
@@ -41,7 +42,7 @@ def test_a_wheel_in_an_empty_environment_runs_two_iterations(tmp_path: Path) -> 
     run(command, "loop", "--iters", "2", "--baseline-seeds", "2", "--no-confirm", cwd=away)
     rows = [
         json.loads(line)
-        for line in (away / "runs" / "cpu-tiny" / "trajectory.jsonl").read_text().splitlines()
+        for line in (away / "runs" / DEFAULT_MENU / "trajectory.jsonl").read_text().splitlines()
     ]
     assert [row["iter"] for row in rows if row["kind"] == "iteration"] == [1, 2]
     assert "spark-354m" in run(command, "menu", "list", cwd=away)

@@ -47,7 +47,10 @@ class Asked(Frozen):
         "torch,megatron",
         description=f"Backends to compare, the reference first: {', '.join(BACKENDS)}.",
     )
-    menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
+    menu: str = Field(
+        "cpu-tiny",  # both backends train it
+        description="A shipped menu's name or a TOML file.",
+    )
     steps: PositiveInt = Field(100, description="Steps of each.")
     batch: PositiveInt | None = Field(None, description="Sequences per step. Default: the menu's.")
     precision: str | None = Field(None, description="fp32, bf16 or fp8. Default: the menu's.")

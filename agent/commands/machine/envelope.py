@@ -16,6 +16,7 @@ from rich.text import Text
 from agent.commands.options import fill, takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
+from agent.settings.campaign import DEFAULT_MENU
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer, say
 from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
@@ -40,7 +41,7 @@ INTERVAL_S = 0.5
 class Asked(Frozen):
     """Options of a sweep."""
 
-    menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
+    menu: str = Field(DEFAULT_MENU, description="A shipped menu's name or a TOML file.")
     batch: str | None = Field(
         None, description="Sequences per step: 2,4,8,16. Default: the menu's."
     )

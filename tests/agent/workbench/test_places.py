@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import autoresearch
+from agent.settings.campaign import DEFAULT_MENU
 from agent.workbench.places import (
     default_campaign,
     existing_campaign,
@@ -63,7 +64,7 @@ def test_a_campaign_s_folder_has_the_menu_s_name(
     assert default_campaign("a/menu.toml") == Path("runs/first")
     assert default_campaign("b/menu.toml") == Path("runs/second-one-..-x")
     assert default_campaign("missing.toml") == Path("runs/missing")
-    assert default_campaign(None) == Path("runs/cpu-tiny")
+    assert default_campaign(None) == Path("runs", DEFAULT_MENU)
 
     named = partial(measurements_of, "envelope", "b/menu.toml")
     assert named("second one/../x") == Path("runs/envelope-second-one-..-x")
