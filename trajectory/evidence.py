@@ -19,7 +19,7 @@ from typing import Any
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, TrialFailed
-from trajectory.proposals import Idea
+from trajectory.proposals import ModelIdea
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import exact_parts
@@ -138,7 +138,7 @@ class Evidence:
         """Gains of iterations for code and for numbers, from the first one for code on."""
         self.refused_code: tuple[RefusedCode, ...] = ()
         """The latest sources that a rail for code refused, the oldest first."""
-        self.ideas: tuple[Idea, ...] = ()
+        self.ideas: tuple[ModelIdea, ...] = ()
         """A language model's latest ideas, tried or not."""
         for row in rows:
             self.add(row)

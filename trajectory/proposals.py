@@ -151,7 +151,7 @@ class Prediction(Frozen):
     """Standard deviation of the result of a pick by chance."""
 
 
-class Idea(Frozen):
+class ModelIdea(Frozen):
     """Changes that a language model gave besides its choice."""
 
     changes: Changes

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoresearch.words import counted
-from trajectory.proposals import Attempt, Idea
+from trajectory.proposals import Attempt, ModelIdea
 from trajectory.rows import IterationRow
 
 UNUSABLE = "no reply"
@@ -215,10 +215,10 @@ def refused_code(row: IterationRow) -> Iterator[RefusedCode]:
                 yield RefusedCode(said=str(source), why=row.verdict.why)
 
 
-def ideas_of(row: IterationRow) -> list[Idea]:
+def ideas_of(row: IterationRow) -> list[ModelIdea]:
     """Return what a language model proposed besides its choice."""
     reason, model = row.proposal.reason if row.proposal else "", row.proposer.model or ""
-    return [Idea(changes=one, reason=reason, model=model) for one in row.proposer.ideas]
+    return [ModelIdea(changes=one, reason=reason, model=model) for one in row.proposer.ideas]
 
 
 def refusals_of(row: IterationRow) -> list[str]:

@@ -136,14 +136,14 @@ class CampaignView:
         :raises JournalError: if the journal is damaged or empty.
         """
         from funnel.cost.bill import plan_of, search_bill  # noqa: PLC0415
-        from funnel.cost.measured import Usage  # noqa: PLC0415
+        from funnel.cost.measured import SearchUsage  # noqa: PLC0415
         from funnel.cost.rates import read_rates  # noqa: PLC0415 (of use to the report alone)
         from trainer.telemetry.summary import device_text  # noqa: PLC0415
         from trajectory.curves import read_curve  # noqa: PLC0415
         from trajectory.report.findings import ReportedKnob, read_findings  # noqa: PLC0415
 
         rates, row = read_rates(), self.row
-        usage = Usage(source="the journal")
+        usage = SearchUsage(source="the journal")
         if row is None:
             raise JournalError(f"{self.journal} holds no row yet; start it with: autoresearch loop")
         menu = menu_of(row)

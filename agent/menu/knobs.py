@@ -34,7 +34,7 @@ from pydantic import BeforeValidator, ConfigDict, InstanceOf, model_serializer, 
 from agent.menu.expressions import Expression, ExpressionError, kind_of
 from autoresearch.domains import domain_keys, read_domain
 from autoresearch.domains.base import Domain
-from autoresearch.domains.choices import Ladder
+from autoresearch.domains.choices import OrderedChoices
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Scalar
 from autoresearch.words import json_text
@@ -223,7 +223,7 @@ class Reading:
 
         :raises ValueError: if it cannot be parsed, or the knob is not a list of numbers above zero.
         """
-        if not isinstance(knob.domain, Ladder) or min(knob.domain.choices) <= 0:
+        if not isinstance(knob.domain, OrderedChoices) or min(knob.domain.choices) <= 0:
             raise ValueError(
                 f"knob {knob.name} is read from a config by a formula, which needs choices of "
                 "numbers above 0; list them"

@@ -42,7 +42,7 @@ class Choices(Domain):
         )
         if clause:
             raise ValueError(clause)
-        kind = Choices if any(isinstance(one, bool | str) for one in choices) else Ladder
+        kind = Choices if any(isinstance(one, bool | str) for one in choices) else OrderedChoices
         return kind(type=table["type"], choices=tuple(choices))
 
     def table(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Choices(Domain):
         return self.choices
 
 
-class Ladder(Choices):
+class OrderedChoices(Choices):
     """Numbers, which have an order: batch sizes 2, 4 and 8 are neighbors."""
 
     choices: tuple[int | float, ...]

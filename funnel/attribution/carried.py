@@ -6,7 +6,7 @@ from agent.menu.proxy_menu import ProxyMenu
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
 from funnel.attribution.result import AttributionResult, worth_words
-from funnel.attribution.worth import Estimate
+from funnel.attribution.worth import EstimatedWorth
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.carried_shape import CarriedRatio, CarriedShape, carry_shape
 from funnel.target.ratios import RATIOS, RatioName
@@ -30,7 +30,7 @@ class CarriedChange(Frozen):
     knob: str
     baseline: Scalar
     winner: Scalar
-    worth: Estimate | None
+    worth: EstimatedWorth | None
     """The loss in score without the change; None if it was not measured."""
     worth_said: str
     is_carried: bool

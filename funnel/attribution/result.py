@@ -18,7 +18,7 @@ from autoresearch.errors import CampaignError, SpecError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, PositiveInt, Scalar
 from autoresearch.words import scalar_text, timestamp
-from funnel.attribution.worth import Estimate, estimate_text, worths
+from funnel.attribution.worth import EstimatedWorth, estimate_text, worths
 from funnel.stress.long_runs import LongRunSpec
 from trainer.spec import BPB, AnyConfig, Budget, Config, Measure
 from trajectory.reading import Results
@@ -99,7 +99,7 @@ class ChangeWorth(Frozen):
     knob: str
     baseline: Scalar
     winner: Scalar
-    worth: Estimate | None
+    worth: EstimatedWorth | None
     """Worth in bits per byte, above zero if the change helps beside all others. None if not
     measured."""
     why_not: str = ""
@@ -113,10 +113,10 @@ class AttributionResult(Frozen):
     steps: PositiveInt
     """Steps of a run."""
     seeds: tuple[int, ...]
-    gain: Estimate | None
+    gain: EstimatedWorth | None
     changes: tuple[ChangeWorth, ...]
     """Changes in the menu's order."""
-    remainder: Estimate | None
+    remainder: EstimatedWorth | None
     """The gain that no change has alone."""
 
     @classmethod

@@ -40,7 +40,7 @@ Scores = Mapping[str, Mapping[int, float]]
 """Bits per byte by config_hash and seed."""
 
 
-class Estimate(Frozen):
+class EstimatedWorth(Frozen):
     """A difference in bits per byte, with its interval."""
 
     value: Finite
@@ -63,7 +63,7 @@ class Estimate(Frozen):
         return self.high is not None and self.high < 0
 
 
-def estimate_text(estimate: Estimate | None) -> str:
+def estimate_text(estimate: EstimatedWorth | None) -> str:
     """Format an estimate: ``+0.0123 (+0.0041 … +0.0205)``."""
     if estimate is None:
         return "not measured"
@@ -102,7 +102,7 @@ class Scatter:
 
 def contrast(
     scores: Scores, weights: Sequence[tuple[str, float]], scatter: Scatter | None
-) -> Estimate | None:
+) -> EstimatedWorth | None:
     """Return the weighted sum of these configs' scores, whose weights add up to zero; None if no
     seed has all of them.
 
@@ -113,7 +113,7 @@ def contrast(
         summed[name] = summed.get(name, 0.0) + weight
     summed = {name: weight for name, weight in summed.items() if weight}
     if not summed:
-        return Estimate(value=0.0, low=0.0, high=0.0, seeds=0, is_exact=True)
+        return EstimatedWorth(value=0.0, low=0.0, high=0.0, seeds=0, is_exact=True)
     columns = [scores.get(name, {}) for name in summed]
     common = sorted(set.intersection(*(set(column) for column in columns)))
     if not common:
@@ -124,24 +124,24 @@ def contrast(
     ]
     n, mean = len(each), fmean(each)
     if len(summed) == 2 and not any(each):
-        return Estimate(value=0.0, low=0.0, high=0.0, seeds=n, is_exact=True)
+        return EstimatedWorth(value=0.0, low=0.0, high=0.0, seeds=n, is_exact=True)
     squares = math.fsum((one - mean) ** 2 for one in each)
     prior = min(PRIOR_DOF, scatter.dof) if scatter else 0
     dof = prior + n - 1
     if dof < 1:
-        return Estimate(value=mean, seeds=n)
+        return EstimatedWorth(value=mean, seeds=n)
     pooled = scatter.variance * math.fsum(w * w for w in summed.values()) if scatter else 0.0
     half = student_t((1 + CONFIDENCE) / 2, dof) * math.sqrt((prior * pooled + squares) / dof / n)
-    return Estimate(value=mean, low=mean - half, high=mean + half, seeds=n)
+    return EstimatedWorth(value=mean, low=mean - half, high=mean + half, seeds=n)
 
 
 class Worths(Frozen):
     """The gain and its parts."""
 
-    gain: Estimate | None
-    changes: tuple[Estimate | None, ...]
+    gain: EstimatedWorth | None
+    changes: tuple[EstimatedWorth | None, ...]
     """Worths in the order requested; None for a change that was not measured."""
-    remainder: Estimate | None
+    remainder: EstimatedWorth | None
 
 
 def worths(scores: Scores, winner: str, baseline: str, without: Sequence[str | None]) -> Worths:

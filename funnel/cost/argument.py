@@ -9,8 +9,8 @@ more than ``S / (p × F)`` of the chance.
 from collections.abc import Iterator
 
 from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
-from funnel.cost.figures import Figure, Section, Unit, View, ratio
-from funnel.cost.measured import SUPPOSED, Usage
+from funnel.cost.figures import CostFigure, CostSection, Unit, View, ratio
+from funnel.cost.measured import SUPPOSED, SearchUsage
 from funnel.cost.rates import GPUS_PER_NODE, Rates
 
 PUBLISHED_FINAL_HOURS = 168
@@ -18,7 +18,7 @@ PUBLISHED_TARGET_SCALE = 60
 SENSITIVITY = (0.01, 0.05, 0.10, 0.25, 0.50)
 
 
-def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
+def argument_view(rates: Rates, usage: SearchUsage, bill: Bill) -> View:
     """Return the view of what one search and its run cost, and what the search is worth."""
     n, seconds = usage.iterations, usage.iter_s
     scale = "_60x" if rates.target_scale == PUBLISHED_TARGET_SCALE else ""
@@ -27,13 +27,13 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
     at_h200 = f"the same at ${rates.h200_hourly_usd:g}/h"
     iteration = (
         *_paid(rates, seconds, usage.iterations_kwh / n, keys, "usd_each"),
-        Figure("h200_single", "one H200", h200, at_h200, "usd_each"),
+        CostFigure("h200_single", "one H200", h200, at_h200, "usd_each"),
     )
     keys = ("h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale")
     search = tuple(_paid(rates, usage.seconds, usage.kwh, keys, "usd"))
     final, cost = bill.run.usd, bill.search.usd
     sensitivity = tuple(
-        Figure(
+        CostFigure(
             f"wrong_pick_rate_{rate:g}",
             f"{rate:.0%}",
             rate * final - cost,
@@ -51,31 +51,31 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
             "bill": bill.as_json(),
         },
         sections=(
-            Section("phases", "the three phases", tuple(_phases(bill))),
-            Section("per_iter_usd", f"one iteration, {seconds:.4g} s", iteration),
-            Section(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
-            Section("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
-            Section(
+            CostSection("phases", "the three phases", tuple(_phases(bill))),
+            CostSection("per_iter_usd", f"one iteration, {seconds:.4g} s", iteration),
+            CostSection(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
+            CostSection("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
+            CostSection(
                 "expected_value_argument",
                 "the article's argument, which rests on an assumed chance p and measures nothing",
                 _worth(rates, bill),
             ),
-            Section("sensitivity_usd", "its savings, had p been", sensitivity),
-            Section("ratios", "cloud against desk", tuple(_ratios(iteration))),
+            CostSection("sensitivity_usd", "its savings, had p been", sensitivity),
+            CostSection("ratios", "cloud against desk", tuple(_ratios(iteration))),
         ),
         assumptions=tuple(_assumptions(rates, usage, bill)),
     )
 
 
-def _phases(bill: Bill) -> Iterator[Figure]:
+def _phases(bill: Bill) -> Iterator[CostFigure]:
     for phase in bill.search.phases:
         key, label = f"{phase.name.replace(' ', '_')}_usd", f"{phase.name}, {phase.hours:,.4g} h"
-        yield Figure(key, label, phase.usd, phase.why)
+        yield CostFigure(key, label, phase.usd, phase.why)
 
 
 def _paid(
     rates: Rates, seconds: float, kwh: float, keys: tuple[str, str, str], unit: Unit
-) -> Iterator[Figure]:
+) -> Iterator[CostFigure]:
     """Yield the cost of one piece of work, paid for in five ways.
 
     :param keys: the published keys of the three cloud figures.
@@ -89,14 +89,14 @@ def _paid(
     owned = f"electricity + {seconds:,.6g} s × ${rates.spark_amortized_hourly:.4g}/h"
     rent = f"{seconds:,.6g} s / {rates.h100_speedup:g} × ${rates.h100_hourly_usd:g}/h"
     scale = f"{rates.target_scale:g} × the node"
-    yield Figure("spark_electricity_only", "desk, electricity", electricity, drawn, unit)
-    yield Figure("spark_total_cost_of_use", "desk, cost of use", use, owned, unit)
-    yield Figure(keys[0], "one H100", h100, rent, unit)
-    yield Figure(keys[1], "a node of 8 H100", node, "8 × one H100", unit)
-    yield Figure(keys[2], "the node at the target's scale", scaled, scale, unit)
+    yield CostFigure("spark_electricity_only", "desk, electricity", electricity, drawn, unit)
+    yield CostFigure("spark_total_cost_of_use", "desk, cost of use", use, owned, unit)
+    yield CostFigure(keys[0], "one H100", h100, rent, unit)
+    yield CostFigure(keys[1], "a node of 8 H100", node, "8 × one H100", unit)
+    yield CostFigure(keys[2], "the node at the target's scale", scaled, scale, unit)
 
 
-def _final(run: CloudRun) -> Iterator[Figure]:
+def _final(run: CloudRun) -> Iterator[CostFigure]:
     if run.source != SUPPOSED_RUN:
         key, label = "planned_run", f"{run.gpus} {run.gpu.upper()}, as {run.source} plans it"
     else:
@@ -104,54 +104,54 @@ def _final(run: CloudRun) -> Iterator[Figure]:
         key = "8xh100_one_week" if week else f"8xh100_{run.hours:g}_hours"
         label = "a node of 8 H100"
     rent = f"{run.gpus} × ${run.gpu_hourly_usd:g}/h × {run.hours:,.6g} h"
-    yield Figure(key, label, run.undisturbed_usd, rent)
+    yield CostFigure(key, label, run.undisturbed_usd, rent)
     if run.preemption.per_day:
         share = "losses / h × (hours between saves / 2 + hours to restart) + saves"
         label = "share of the time lost to pre-emptions"
         lost, usd = run.preemption.share_lost, run.usd
-        yield Figure("share_lost_to_preemption", label, lost, share, "share")
-        yield Figure(
+        yield CostFigure("share_lost_to_preemption", label, lost, share, "share")
+        yield CostFigure(
             "with_preemptions", "expected, pre-emptions included", usd, "run / (1 − share)"
         )
         label = "what a firm GPU-hour may cost to be as cheap"
-        yield Figure("firm_gpu_hourly", label, run.firm_hourly_usd, "price / (1 − share)")
+        yield CostFigure("firm_gpu_hourly", label, run.firm_hourly_usd, "price / (1 − share)")
 
 
-def _worth(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
+def _worth(rates: Rates, bill: Bill) -> tuple[CostFigure, ...]:
     p, search, loss = bill.wrong_pick_rate, bill.search.usd, bill.expected_loss_usd
     q = bill.wrong_pick_rate_after
     return (
-        Figure(
+        CostFigure(
             "wrong_pick_rate", "chance that a blind booking is wasted, assumed", p, "p", "share"
         ),
-        Figure(
+        CostFigure(
             "expected_loss_from_blind_booking_usd",
             f"expected loss of booking blind, if p is {p:g}",
             loss,
             "p × F",
         ),
-        Figure("spark_recipe_search_cost_usd", "the search", search, "S, cost of use above"),
-        Figure(
+        CostFigure("spark_recipe_search_cost_usd", "the search", search, "S, cost of use above"),
+        CostFigure(
             "expected_savings_per_campaign_usd",
             f"expected savings, if p is {p:g}",
             loss - search,
             "p × F − S",
         ),
-        Figure(
+        CostFigure(
             "ratio_savings_to_spark_cost",
             f"savings for a dollar of search, if p is {p:g}",
             ratio(loss - search, search),
             "(p × F − S) / S",
             "ratio",
         ),
-        Figure(
+        CostFigure(
             "wrong_pick_rate_after",
             "chance that is left after the search, assumed",
             q,
             "q",
             "share",
         ),
-        Figure(
+        CostFigure(
             "expected_savings_with_risk_left_usd",
             f"expected savings, if p is {p:g} and q {q:g}",
             bill.expected_savings_usd,
@@ -161,25 +161,25 @@ def _worth(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
     )
 
 
-def _break_even(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
+def _break_even(rates: Rates, bill: Bill) -> tuple[CostFigure, ...]:
     run, search, loss = bill.run.usd, bill.search.usd, bill.expected_loss_usd
     marginal = loss - bill.search.electricity_usd
     return (
-        Figure(
+        CostFigure(
             "break_even_wrong_pick_rate",
             "break-even: the chance below which the search loses",
             ratio(search, run),
             "S / F",
             "share",
         ),
-        Figure(
+        CostFigure(
             "break_even_share_of_risk_removed",
             "break-even: of that chance, what the search must remove",
             ratio(search, loss),
             "S / (p × F); above 1 it loses whatever it finds",
             "share",
         ),
-        Figure(
+        CostFigure(
             "campaigns_to_pay_for_the_unit",
             "campaigns that pay for the whole unit",
             rates.spark_capex_usd / marginal if marginal > 0 else None,
@@ -189,7 +189,7 @@ def _break_even(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
     )
 
 
-def _ratios(iteration: tuple[Figure, ...]) -> Iterator[Figure]:
+def _ratios(iteration: tuple[CostFigure, ...]) -> Iterator[CostFigure]:
     desk, use, h100, node, at_target, _ = (figure.value or 0.0 for figure in iteration)
     for key, label, cloud, owned in (
         ("h100_single_vs_spark_electricity", "one H100 to the desk's electricity", h100, desk),
@@ -201,10 +201,10 @@ def _ratios(iteration: tuple[Figure, ...]) -> Iterator[Figure]:
             use,
         ),
     ):
-        yield Figure(key, label, ratio(cloud, owned), "of one iteration", "ratio")
+        yield CostFigure(key, label, ratio(cloud, owned), "of one iteration", "ratio")
 
 
-def _assumptions(rates: Rates, usage: Usage, bill: Bill) -> Iterator[str]:
+def _assumptions(rates: Rates, usage: SearchUsage, bill: Bill) -> Iterator[str]:
     """Yield the assumptions: everything that was not measured."""
     yield (
         f"WRONG_PICK_RATE p = {bill.wrong_pick_rate:g} and WRONG_PICK_RATE_AFTER q = "

@@ -28,7 +28,7 @@ from pydantic import Field, ValidationError
 
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
-from funnel.cost.measured import SUPPOSED, Measured, Usage
+from funnel.cost.measured import SUPPOSED, SearchEvidence, SearchUsage
 from funnel.cost.rates import GPUS_PER_NODE, Rates
 from trajectory.spending import Phase, SearchBill
 
@@ -140,7 +140,7 @@ class Bill(Frozen):
     """p, the chance that a run booked without a search is wasted; an assumption."""
     wrong_pick_rate_after: Annotated[float, Field(ge=0, le=1)]
     """q, the chance that remains after search and long runs; an assumption."""
-    measured: Measured = Measured()
+    measured: SearchEvidence = SearchEvidence()
     """Measured quantities, beside the assumptions."""
 
     @property
@@ -173,7 +173,10 @@ class Bill(Frozen):
 
 
 def make_bill(
-    rates: Rates, usage: Usage, run: CloudRun | None = None, measured: Measured | None = None
+    rates: Rates,
+    usage: SearchUsage,
+    run: CloudRun | None = None,
+    measured: SearchEvidence | None = None,
 ) -> Bill:
     """Price a search and its run.
 
@@ -185,11 +188,11 @@ def make_bill(
         run=run or CloudRun.supposed(rates),
         wrong_pick_rate=rates.wrong_pick_rate,
         wrong_pick_rate_after=rates.wrong_pick_rate_after,
-        measured=measured or Measured(),
+        measured=measured or SearchEvidence(),
     )
 
 
-def search_bill(rates: Rates, usage: Usage, run: CloudRun | None = None) -> SearchBill:
+def search_bill(rates: Rates, usage: SearchUsage, run: CloudRun | None = None) -> SearchBill:
     """Price a search.
 
     :param run: the cloud run that it prepares, for the phases; None if it is unknown.
@@ -216,7 +219,7 @@ def use_usd(rates: Rates, seconds: float, kwh: float | None = None) -> float:
     return drawn * rates.kwh_usd + hours * rates.spark_amortized_hourly
 
 
-def _phases(rates: Rates, usage: Usage, run: CloudRun | None) -> Iterator[Phase]:
+def _phases(rates: Rates, usage: SearchUsage, run: CloudRun | None) -> Iterator[Phase]:
     search_s, long_s = usage.baseline_s + usage.iterations_s, usage.stress_s
     search_kwh, long_kwh = usage.baseline_kwh + usage.iterations_kwh, usage.stress_kwh
     why = f"{usage.iterations} iterations", f"{usage.stress_runs} runs"

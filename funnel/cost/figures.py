@@ -10,7 +10,7 @@ _DECIMALS: Mapping[str, int] = {"usd": 2, "usd_each": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class CostFigure:
     """One number of a report."""
 
     key: str
@@ -46,12 +46,12 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class CostSection:
     """Figures that belong together, under the name they have in JSON."""
 
     name: str
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[CostFigure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class View:
 
     inputs: Mapping[str, Any]
     """JSON fields before the sections."""
-    sections: tuple[Section, ...]
+    sections: tuple[CostSection, ...]
     assumptions: tuple[str, ...]
     verdict: str | None = None
 

@@ -73,7 +73,7 @@ def hourly_usd(gpu: Gpu, rates: Rates, *, firm: bool = False) -> float:
     return usd
 
 
-class Machine(Frozen):
+class GpuNode(Frozen):
     """A GPU in its node, with the figures that a step's time depends on."""
 
     gpu: Gpu
@@ -99,10 +99,10 @@ GB10 = Gpu(
 
 _H100_TABLE = "the weak-scaling table of Megatron-LM's README, H100"
 
-MACHINES: Mapping[str, Machine] = {
+MACHINES: Mapping[str, GpuNode] = {
     machine.gpu.name: machine
     for machine in (
-        Machine(
+        GpuNode(
             gpu=GPUS["h100"],
             hbm_gb_s=3350,
             fabric_gb_s=50,
@@ -110,7 +110,7 @@ MACHINES: Mapping[str, Machine] = {
             fitted_to=_H100_TABLE,
             source="H100 data sheet; DGX H100: eight NDR adapters of 400 Gb/s for eight GPUs",
         ),
-        Machine(
+        GpuNode(
             gpu=GPUS["h200"],
             hbm_gb_s=4800,
             fabric_gb_s=50,
@@ -118,7 +118,7 @@ MACHINES: Mapping[str, Machine] = {
             fitted_to=f"{_H100_TABLE}: the same chip with more memory",
             source="H200 data sheet; DGX H200: eight NDR adapters of 400 Gb/s for eight GPUs",
         ),
-        Machine(
+        GpuNode(
             gpu=GPUS["b200"],
             hbm_gb_s=8000,
             fabric_gb_s=50,

@@ -31,7 +31,7 @@ SECONDS_PER_HOUR = 3600
 SUPPOSED = "rates"
 
 
-class Usage(BaseModel):
+class SearchUsage(BaseModel):
     """Seconds and energy of a search. Long runs (the stress test, the ladder) are counted
     separately."""
 
@@ -109,7 +109,7 @@ class Usage(BaseModel):
         )
 
     @classmethod
-    def supposed(cls, rates: Rates) -> Usage:
+    def supposed(cls, rates: Rates) -> SearchUsage:
         """Assume ``CAMPAIGN_ITERS`` iterations of ``ITER_SECONDS`` at ``SPARK_KW``."""
         seconds = rates.campaign_iters * rates.iter_seconds
         return cls(
@@ -120,12 +120,12 @@ class Usage(BaseModel):
         )
 
 
-def measured_usage(directory: Path, rates: Rates) -> Usage:
+def measured_usage(directory: Path, rates: Rates) -> SearchUsage:
     """Return the usage of the campaign in this directory so far, from its own rows.
 
     :raises CampaignError: if it has no complete iteration.
     """
-    usage = Usage(source=str(directory))
+    usage = SearchUsage(source=str(directory))
     for row in read_rows(directory / JOURNAL_FILE):
         usage.add(row, rates.spark_kw)
     if usage.iterations == 0:
@@ -147,7 +147,7 @@ class Concordance(Frozen):
     long_steps: PositiveInt
 
 
-class Measured(Frozen):
+class SearchEvidence(Frozen):
     """Measured evidence on the search's worth; None for what was not measured."""
 
     concordance: Concordance | None = None
@@ -155,7 +155,7 @@ class Measured(Frozen):
     """A sentence on the winner's lead over the baseline on the ladder."""
 
     @classmethod
-    def of(cls, test: RankingTest | None, ladder: LadderResult | None) -> Measured:
+    def of(cls, test: RankingTest | None, ladder: LadderResult | None) -> SearchEvidence:
         """Combine the results of a ranking test and a ladder."""
         concordance = None
         if test is not None and test.fidelity is not None:
@@ -184,7 +184,7 @@ class Measured(Frozen):
         )
 
 
-def measured_of(directory: Path) -> Measured:
+def measured_of(directory: Path) -> SearchEvidence:
     """Return the evidence in a campaign's journal.
 
     The ladder is that of the latest stress test's best config, or the latest ladder if there was no
@@ -195,9 +195,9 @@ def measured_of(directory: Path) -> Measured:
     ladder = read_ladder(directory, of=best)
     ended = results.newest(FinalistsRow)
     if not ended:
-        return Measured.of(None, ladder)
+        return SearchEvidence.of(None, ladder)
     ranked = ranking.top(results.evidence, len(results.evidence.configs))
-    return Measured.of(ranking_test(ranked, results.newest(StressRow), ended), ladder)
+    return SearchEvidence.of(ranking_test(ranked, results.newest(StressRow), ended), ladder)
 
 
 def lead_sentence(lead: Lead) -> str:

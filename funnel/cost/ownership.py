@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from autoresearch.errors import SettingsError
 from funnel.cost.bill import Bill
-from funnel.cost.figures import Figure, Section, Unit, View, ratio
+from funnel.cost.figures import CostFigure, CostSection, Unit, View, ratio
 from funnel.cost.gpus import Gpu, find_gpu, hourly_usd
 from funnel.cost.rates import Rates
 
@@ -56,9 +56,9 @@ CLUSTER: Table = (
 )
 
 
-def _figures(table: Table, values: Mapping[str, float | None]) -> tuple[Figure, ...]:
+def _figures(table: Table, values: Mapping[str, float | None]) -> tuple[CostFigure, ...]:
     return tuple(
-        Figure(key, label, values[key], formula, unit) for key, label, formula, unit in table
+        CostFigure(key, label, values[key], formula, unit) for key, label, formula, unit in table
     )
 
 
@@ -103,7 +103,7 @@ def month_view(rates: Rates, bill: Bill, *, searches: int, runs: float, units: i
     asked = {"searches": searches, "runs": runs, "units": units}
     return View(
         inputs={"asked": asked, "verdict": verdict, "bill": bill.as_json()},
-        sections=(Section("hybrid_month_usd", "a month of both", _figures(MONTH, values)),),
+        sections=(CostSection("hybrid_month_usd", "a month of both", _figures(MONTH, values)),),
         assumptions=(
             *_speeds(rates),
             f"an H100 searches {rates.h100_speedup:g}× as fast as a unit (H100_SPEEDUP)",
@@ -143,7 +143,7 @@ def cluster_view(rates: Rates, gpu: Gpu, gpus: int) -> View:
             "asked": {"gpus": gpus, "gpu": gpu.name},
             "pays_within_life": pays,
         },
-        sections=(Section("monthly_usd", title, _figures(CLUSTER, values)),),
+        sections=(CostSection("monthly_usd", title, _figures(CLUSTER, values)),),
         assumptions=(
             *_speeds(rates),
             f"the GPUs cost ${hourly_usd(gpu, rates):g}/h, spot; firm they cost "

@@ -34,7 +34,7 @@ ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "no_band"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnsweredQuestion:
     """The answer to one question, and the step since which it is no."""
 
     question: Question
@@ -64,7 +64,7 @@ class Verification(Frozen):
     """
 
     verdict: ForecastVerdict
-    answers: tuple[Answer, ...]
+    answers: tuple[AnsweredQuestion, ...]
     bytes_per_token: float | None
     windows: tuple[Window, ...]
 
@@ -83,14 +83,14 @@ def verify(
     windows: list[Window] = []
     if forecast is not None and (in_bits or known):
         windows = _windows(log.points, forecast, math.log(2) * known if known else 1.0)
-    place = Answer("in place", "unknown", "the plan has no forecast")
+    place = AnsweredQuestion("in place", "unknown", "the plan has no forecast")
     if windows and forecast is not None:
         place = _place(windows, forecast)
     elif forecast is not None:
         why = f"no loss lies within the forecast, which begins at step {forecast.points[0].step:,}"
         if not in_bits and known is None:
             why = "the bytes per token of its tokenizer are unknown; give --bytes-per-token"
-        place = Answer("in place", "unknown", why)
+        place = AnsweredQuestion("in place", "unknown", why)
     answers = (*_health(log, run), place)
     told = {answer.answer for answer in answers}
     verdict: ForecastVerdict = "within" if told == {"yes"} else "too_early"
@@ -106,35 +106,39 @@ def verify(
     )
 
 
-def _health(log: CloudLog, run: BothRuns) -> tuple[Answer, Answer]:
+def _health(log: CloudLog, run: BothRuns) -> tuple[AnsweredQuestion, AnsweredQuestion]:
     """Answer whether the run learns and whether it is stable."""
     for finite, group in groupby(log.points, key=lambda point: math.isfinite(point.loss)):
         lost = list(group)
         if not finite and len(lost) >= LASTING:
             why = f"{len(lost)} successive losses are not finite"
-            stable = Answer("stable", "no", why, _step(lost[0], run))
-            return Answer("learning", "unknown", why), stable
+            stable = AnsweredQuestion("stable", "no", why, _step(lost[0], run))
+            return AnsweredQuestion("learning", "unknown", why), stable
     # The detectors think in nats per token; four bytes a token are usual.
     bits = math.log(2) * (run.bytes_per_token or 4.0)
     points = _curve_points(log.points, run, bits if log.unit == "bits_per_byte" else 1.0)
     warmup = run.schedule.warmup_steps
     if len(points) < 2 * MIN_POINTS or points[-1].step <= warmup:
         why = f"{len(points)} losses, within the warm-up or too few"
-        return Answer("learning", "unknown", why), Answer("stable", "unknown", why)
+        return AnsweredQuestion("learning", "unknown", why), AnsweredQuestion(
+            "stable", "unknown", why
+        )
     curve = Curve(points, steps=points[-1].step, warmup=warmup)
     first, last = float(np.median(curve.loss[: curve.short])), curve.last_level
-    learning = Answer("learning", "yes", f"the loss fell from {first:.3f} to {last:.3f}")
-    stable = Answer("stable", "yes", "no lasting rise of the loss")
+    learning = AnsweredQuestion("learning", "yes", f"the loss fell from {first:.3f} to {last:.3f}")
+    stable = AnsweredQuestion("stable", "yes", "no lasting rise of the loss")
     if risen := divergence(curve):
         # A rise that has just begun may be a spike.
         is_old = (risen.step or 0) < (1 - LATELY) * points[-1].step
-        stable = Answer("stable", "no" if is_old else "unknown", risen.explanation, risen.step)
+        stable = AnsweredQuestion(
+            "stable", "no" if is_old else "unknown", risen.explanation, risen.step
+        )
     if points[0].step <= max(warmup, WINDOW * run.schedule.steps) and first - last < RISE_NATS:
         why = f"the loss began at {first:.3f} and is at {last:.3f} nats per token"
-        learning = Answer("learning", "no", why, points[0].step)
+        learning = AnsweredQuestion("learning", "no", why, points[0].step)
     # Only by the slope: a small spike at the end of a log spoils the fit of a stop.
     elif not risen and (flat := plateau(curve, flat_share=FLAT_SHARE, least_fall=1.0)):
-        learning = Answer("learning", "no", flat.explanation, flat.step)
+        learning = AnsweredQuestion("learning", "no", flat.explanation, flat.step)
     return learning, stable
 
 
@@ -189,7 +193,7 @@ def _windows(points: Sequence[CloudPoint], forecast: Forecast, nats: float) -> l
     return windows
 
 
-def _place(windows: Sequence[Window], forecast: Forecast) -> Answer:
+def _place(windows: Sequence[Window], forecast: Forecast) -> AnsweredQuestion:
     """Answer whether the run is where it should be."""
     telling, last = forecast.telling_point, windows[-1]
     for place in range(len(windows) - LASTING + 1):
@@ -199,8 +203,8 @@ def _place(windows: Sequence[Window], forecast: Forecast) -> Answer:
         if departs and forecast.ladder.missed is None:
             far = abs(held[0].bpb / held[0].middle_bpb - 1)
             why = f"the loss is {far:.1%} {'above' if is_above else 'below'} the forecast's middle"
-            return Answer("in place", "no", why, held[0].step)
+            return AnsweredQuestion("in place", "no", why, held[0].step)
     where = f"{last.bpb:.4f} bits per byte, {last.bpb / last.middle_bpb - 1:+.1%} off the middle"
     if telling is not None and last.tokens >= telling.tokens:
-        return Answer("in place", "yes", where)
-    return Answer("in place", "unknown", f"{where}; {forecast.worth}")
+        return AnsweredQuestion("in place", "yes", where)
+    return AnsweredQuestion("in place", "unknown", f"{where}; {forecast.worth}")

@@ -79,7 +79,7 @@ class Compute(Frozen):
     """Cost of 24 hours."""
 
 
-class Checkpoints(Frozen):
+class CheckpointPlan(Frozen):
     """Contents of the checkpoints, and the space they need."""
 
     size_gb: Positive
@@ -97,7 +97,7 @@ class Checkpoints(Frozen):
     """Size of all checkpoints at the end of the run, in 10^9 bytes."""
 
 
-class Schedule(Frozen):
+class StepSchedule(Frozen):
     """The run in steps."""
 
     tokens: PositiveInt
@@ -168,11 +168,11 @@ def make_booking(
     )
 
 
-def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int) -> Schedule:
+def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int) -> StepSchedule:
     """Return the schedule of a carried recipe in steps of the layout's batch."""
     tokens_per_step = layout.global_batch * projection.target.seq_len
     steps = math.ceil(projection.target.tokens / tokens_per_step)
-    return Schedule(
+    return StepSchedule(
         tokens=steps * tokens_per_step,
         tokens_per_step=tokens_per_step,
         steps=steps,
@@ -182,7 +182,7 @@ def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int)
     )
 
 
-def plan_checkpoints(booking: Booking, schedule: Schedule) -> Checkpoints:
+def plan_checkpoints(booking: Booking, schedule: StepSchedule) -> CheckpointPlan:
     """Plan a checkpoint every hour, or more often if interruptions require it; keep one a day."""
     size_gb = (WEIGHT_BYTES + OPTIMIZER_BYTES) * booking.target.total_params / 1e9
     step_hours = schedule.tokens_per_step / booking.compute.tokens_per_s / 3600
@@ -193,7 +193,7 @@ def plan_checkpoints(booking: Booking, schedule: Schedule) -> Checkpoints:
     a_day = max(1, round(24 / (every_steps * step_hours)))
     kept_every_steps = every_steps * a_day
     kept = schedule.steps // kept_every_steps + min(KEPT_LATEST, schedule.steps // every_steps)
-    return Checkpoints(
+    return CheckpointPlan(
         size_gb=size_gb,
         every_steps=every_steps,
         every_hours=every_steps * step_hours,

@@ -24,7 +24,7 @@ from trajectory.rows import (
 )
 
 
-class Candidate(Frozen):
+class PlannedFinalist(Frozen):
     """A finalist of the stress test."""
 
     config: Config
@@ -73,7 +73,7 @@ class LaunchCase:
     stress_steps: int
     long_runs: tuple[LongRuns, ...]
     """All long runs of the latest stress test's length, in order of rank."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PlannedFinalist, ...]
     """The finalists, best first; at least one."""
     ranking_test: RankingTest | None
     """None if no stress test had a spread."""
@@ -157,7 +157,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     )
 
 
-def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
+def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> PlannedFinalist:
     entry = runs.get(standing.config_hash)
     scored = [row for row in entry.rows if row.trial.objective is not None] if entry else []
     if entry is None or not scored:
@@ -165,7 +165,7 @@ def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
             f"the finalist {standing.config_hash[:12]} has no long run in the journal, which was "
             "edited; restore it from a copy, or run autoresearch stress again"
         )
-    return Candidate(
+    return PlannedFinalist(
         config=gpt(entry.config),
         standing=standing,
         horizon_steps=max(getattr(row.trial.result, "steps", 0) or 0 for row in scored),

@@ -24,9 +24,10 @@ LAYOUT_TOLERANCE = 0.02
 SHORT_STEPS = 200
 SHORT_WARMUP = 20
 MIB = 1 << 20
+_UNNEEDED = "; the recipe is bf16, so this is only for who means to change it to fp8"
 
 
-class Check(Frozen):
+class PreflightCheck(Frozen):
     """One item of the preflight list."""
 
     name: str
@@ -80,9 +81,9 @@ def other_layout(recipe: Recipe) -> MemoryUse | None:
 
 def preflight_checks(
     recipe: Recipe, booking: Booking, forecast: Forecast | None
-) -> Sequence[Check]:
+) -> Sequence[PreflightCheck]:
     """Return the checks, each of which the script preflight.sh runs and judges."""
-    data = Check(
+    data = PreflightCheck(
         name="Data",
         command="./preflight.sh data",
         does="counts the tokens of DATA_PATH's files",
@@ -95,15 +96,15 @@ def preflight_checks(
     ]
 
 
-def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[Check]:
+def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[PreflightCheck]:
     """Yield the checks of the GPUs and of the connections between them."""
-    yield Check(
+    yield PreflightCheck(
         name="Memory topology",
         command="./preflight.sh topology",
         does="nvidia-smi topo -m, and the GPUs' memory; on every node",
         passes=f"{cluster.gpus} GPUs of at least {limits.memory_mib:,} MiB, every pair NV (NVLink)",
     )
-    yield Check(
+    yield PreflightCheck(
         name="Bandwidth",
         command="./preflight.sh nccl",
         does="all_reduce_perf of nccl-tests with 4 GiB; on every node",
@@ -113,7 +114,7 @@ def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[Check
         ),
     )
     if cluster.nodes > 1:
-        yield Check(
+        yield PreflightCheck(
             name="Fabric between nodes",
             command="./preflight.sh fabric",
             does="all_reduce_perf between nodes alone, all adapters at once, by MPI; on one node",
@@ -124,20 +125,21 @@ def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[Check
         )
 
 
-def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) -> Iterator[Check]:
+def _launch_checks(
+    recipe: Recipe, booking: Booking, forecast: Forecast | None
+) -> Iterator[PreflightCheck]:
     """Yield the checks that run the launch script."""
-    unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
-    yield Check(
+    yield PreflightCheck(
         name="FP8 numerics on the target GPU",
         command="./preflight.sh fp8",
         does=(
             f"{SHORT_STEPS} steps (FP8_STEPS) of the launch script in bf16 and in fp8, same "
-            f"weights and batches{'' if recipe.precision == 'fp8' else unneeded}"
+            f"weights and batches{'' if recipe.precision == 'fp8' else _UNNEEDED}"
         ),
         passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
     )
     if (other := other_layout(recipe)) is not None:
-        yield Check(
+        yield PreflightCheck(
             name="TP and PP at full width",
             command="./preflight.sh layout",
             does=(
@@ -147,7 +149,7 @@ def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) 
             passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other",
         )
     planned_s = recipe.schedule.tokens_per_step / booking.compute.tokens_per_s
-    yield Check(
+    yield PreflightCheck(
         name="Speed and memory",
         command="./preflight.sh speed",
         does=(
@@ -160,7 +162,7 @@ def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) 
         ),
     )
     tokens_per_s = booking.compute.tokens_per_s / booking.cluster.world_size
-    yield Check(
+    yield PreflightCheck(
         name="One day of the real run",
         command="./preflight.sh day",
         does=(

@@ -9,14 +9,14 @@ from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_
 from funnel.attribution.result import AttributionResult, read_attribution
 from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
-from funnel.cost.measured import Measured, measured_usage
+from funnel.cost.measured import SearchEvidence, measured_usage
 from funnel.cost.rates import Rates
 from funnel.forecast.band import BothRuns, Forecast, make_forecast
 from funnel.ladder.points import of_recipe, rung_runs, schedule_of
 from funnel.ladder.result import LadderResult
 from funnel.plan.booking import DAY_S, Booking, Terms, make_booking
 from funnel.plan.case import LaunchCase
-from funnel.plan.checks import Check, preflight_checks
+from funnel.plan.checks import PreflightCheck, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.recipe import Recipe, carried_recipe, departures, make_recipes
@@ -60,7 +60,7 @@ class Handoff:
     forecast: Forecast | None
     """None if no ladder of the recipe gives one."""
     money: Bill
-    checks: tuple[Check, ...]
+    checks: tuple[PreflightCheck, ...]
     reasons: tuple[LaunchReason, ...]
     """What speaks against the launch, the heaviest first, then its risks."""
     changes: tuple[CarriedChange, ...]
@@ -203,5 +203,5 @@ def _money(
         hours=booking.compute.hours,
         preemption=winner.operations.disturbed,
     )
-    measured = Measured.of(case.ranking_test, ladder)
+    measured = SearchEvidence.of(case.ranking_test, ladder)
     return make_bill(rates, measured_usage(case.directory, rates), run, measured)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen
-from funnel.plan.booking import Checkpoints, Operations, Schedule
+from funnel.plan.booking import CheckpointPlan, Operations, StepSchedule
 from funnel.plan.layout import Layout
 from funnel.plan.projection import Projection
 from funnel.transfer.rules import WidthRule
@@ -87,7 +87,7 @@ def launch_precision(projection: Projection) -> Precision:
 
 
 def megatron_flags(
-    projection: Projection, layout: Layout, schedule: Schedule
+    projection: Projection, layout: Layout, schedule: StepSchedule
 ) -> tuple[FlagGroup, ...]:
     """Return every flag but those of data, tokenizer, precision and checkpoints.
 
@@ -238,7 +238,7 @@ def _muon(projection: Projection) -> dict[str, object]:
     }
 
 
-def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
+def _optimizer(projection: Projection, schedule: StepSchedule) -> tuple[Flag, ...]:
     config = projection.config
     lr = projection.base_lr
     if is_muon(projection.source):
@@ -290,7 +290,7 @@ def _parallel(layout: Layout, *, muon: bool) -> tuple[Flag, ...]:
     )
 
 
-def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
+def save_flags(checkpoints: CheckpointPlan) -> tuple[Flag, ...]:
     """Return the flags of how often to save checkpoints, without their directory.
 
     Saves are synchronous here. Megatron-LM ignores ``--async-save`` alone, and together with

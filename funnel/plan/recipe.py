@@ -18,14 +18,14 @@ from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive
 from autoresearch.words import scalar_text
 from funnel.plan.booking import (
     Booking,
-    Checkpoints,
+    CheckpointPlan,
     Operations,
-    Schedule,
+    StepSchedule,
     make_schedule,
     plan_checkpoints,
     plan_operations,
 )
-from funnel.plan.case import Candidate
+from funnel.plan.case import PlannedFinalist
 from funnel.plan.layout import Cluster, Layout, MemoryUse, layouts
 from funnel.plan.megatron_flags import (
     Flag,
@@ -65,8 +65,8 @@ class Recipe(Frozen):
     """Memory of a GPU under the chosen layout."""
     layouts: tuple[MemoryUse, ...]
     """Memory of a GPU under every possible layout."""
-    schedule: Schedule
-    checkpoints: Checkpoints
+    schedule: StepSchedule
+    checkpoints: CheckpointPlan
     operations: Operations
     precision: Literal["bf16", "fp8"]
     groups: tuple[FlagGroup, ...]
@@ -112,7 +112,7 @@ class Recipe(Frozen):
 
 
 def make_recipes(
-    candidates: Sequence[Candidate], booking: Booking, batch: int | None
+    candidates: Sequence[PlannedFinalist], booking: Booking, batch: int | None
 ) -> tuple[Recipe, ...]:
     """Return the recipes of a launch plan, the winner's first.
 
@@ -142,7 +142,7 @@ def make_recipes(
 
 
 def _recipe(
-    candidate: Candidate,
+    candidate: PlannedFinalist,
     booking: Booking,
     batch: int | None,
     *,
@@ -186,7 +186,7 @@ def _recipe(
 
 
 def carried_recipe(
-    candidate: Candidate,
+    candidate: PlannedFinalist,
     target: TargetArchitecture,
     cluster: Cluster,
     batch: int | None,

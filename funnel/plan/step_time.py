@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
-from funnel.cost.gpus import Machine
+from funnel.cost.gpus import GpuNode
 from funnel.plan.layout import GRADIENT_BYTES, Cluster, Layout, padded_vocab, stage_params
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.ratios import GATED
@@ -115,7 +115,7 @@ def step_time(
     target: TargetArchitecture,
     layout: Layout,
     cluster: Cluster,
-    machine: Machine,
+    machine: GpuNode,
     practice: Practice = LAUNCHED,
     *,
     fp8: bool = False,
@@ -156,7 +156,7 @@ def step_time(
 
 
 def _micro_batch(
-    target: TargetArchitecture, layout: Layout, machine: Machine, practice: Practice, *, fp8: bool
+    target: TargetArchitecture, layout: Layout, machine: GpuNode, practice: Practice, *, fp8: bool
 ) -> tuple[Array, Array, Array]:
     """Return a stage's forward and backward pass over a micro-batch, and those of the head.
 
@@ -207,7 +207,7 @@ def _micro_batch(
 def _data_parallel(
     layout: Layout,
     cluster: Cluster,
-    machine: Machine,
+    machine: GpuNode,
     params: int,
     forward_s: float,
     backward_s: float,

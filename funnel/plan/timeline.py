@@ -14,7 +14,7 @@ from statistics import median
 
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
-from funnel.cost.figures import Figure, Section, View
+from funnel.cost.figures import CostFigure, CostSection, View
 from funnel.cost.gpus import GB10, find_gpu, hourly_usd
 from funnel.cost.rates import GPUS_PER_NODE, SPARK_PARAMS, Rates
 from funnel.ladder.shapes import timed_trials
@@ -131,7 +131,9 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
             "days": days,
         },
         sections=(
-            Section("days_by_phase", title, (Figure("all", label, days, formula, "count"),)),
+            CostSection(
+                "days_by_phase", title, (CostFigure("all", label, days, formula, "count"),)
+            ),
         ),
         assumptions=(
             f"a unit reaches {speed.tflops:.3g} TFLOP/s ({speed.source}) on the target, too; "

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from agent.menu.files import ProxyMenu
 from agent.menu.knobs import Constraint, Knob
 from autoresearch.domains.base import Domain
-from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.choices import Choices, OrderedChoices
 from autoresearch.domains.ranges import RealRange
 from autoresearch.options import toml_values
 from autoresearch.values import Scalar
@@ -65,7 +65,9 @@ def ratio_menu_text(family: RatioFamily) -> str:
     for knob in base.knobs.values():
         if knob.name == "batch_size":
             sizes = tuple(int(value) for value in knob.domain.ends if int(value) <= most)
-            knobs.append(knob.model_copy(update={"domain": Ladder(type="int", choices=sizes)}))
+            knobs.append(
+                knob.model_copy(update={"domain": OrderedChoices(type="int", choices=sizes)})
+            )
         elif knob.name not in LEFT_ALONE:
             knobs.append(knob)
     constants = _constants(base, family, {knob.name for knob in knobs})
@@ -144,19 +146,23 @@ def _turned(family: RatioFamily, name: RatioName) -> tuple[Domain, Scalar, str |
     bases = tuple(sorted({*ROPE_BASES, target.rope_base}))
     low, high = INIT_SCALES
     numbers: dict[RatioName, tuple[Domain, Scalar, str | None]] = {
-        "depth_width": (Ladder(type="int", choices=family.widths), proxy.d_model, None),
+        "depth_width": (OrderedChoices(type="int", choices=family.widths), proxy.d_model, None),
         "head_dim": (
-            Ladder(type="int", choices=family.head_dims),
+            OrderedChoices(type="int", choices=family.head_dims),
             family.head_dim,
             "d_model / n_head",
         ),
         "kv_group": (
-            Ladder(type="int", choices=family.kv_groups),
+            OrderedChoices(type="int", choices=family.kv_groups),
             family.kv_group,
             "n_head / n_kv_head",
         ),
-        "ffn_ratio": (Ladder(choices=family.ffn_ratios), family.ffn_ratio, size.ratio_formula()),
-        "rope_base": (Ladder(choices=bases), target.rope_base, None),
+        "ffn_ratio": (
+            OrderedChoices(choices=family.ffn_ratios),
+            family.ffn_ratio,
+            size.ratio_formula(),
+        ),
+        "rope_base": (OrderedChoices(choices=bases), target.rope_base, None),
         "init_scale": (RealRange(low=low, high=high, scale="log"), 1.0, None),
     }
     if name in numbers:

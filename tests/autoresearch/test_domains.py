@@ -23,7 +23,7 @@ from optuna.distributions import (
 
 from autoresearch.domains import KINDS, domain_keys, read_domain
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
-from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.choices import Choices, OrderedChoices
 from autoresearch.domains.ranges import MAX_WHOLE, RealRange, WholeRange
 from autoresearch.values import Scalar
 from tests.support.present import known
@@ -63,13 +63,13 @@ KINDS_DRAWN: dict[type[Domain], st.SearchStrategy[Domain]] = {
         st.just(Choices(choices=(True, False))),
         lists_of(st.text(max_size=8)).map(lambda found: Choices(choices=found)),
     ),
-    Ladder: st.one_of(
+    OrderedChoices: st.one_of(
         st.builds(
-            Ladder,
+            OrderedChoices,
             type=st.sampled_from(["int", "choice"]),
             choices=lists_of(st.integers(-3, 3) | st.integers(-(10**9), 10**9)),
         ),
-        lists_of(st.floats(-1e30, 1e30)).map(lambda found: Ladder(choices=found)),
+        lists_of(st.floats(-1e30, 1e30)).map(lambda found: OrderedChoices(choices=found)),
     ),
     WholeRange: st.one_of(whole_ranges(), wide_whole_ranges()),
     RealRange: real_ranges(),
@@ -240,7 +240,7 @@ def drawn_from(distribution: BaseDistribution, rng: Random) -> Scalar:
     ("domain", "drawn"),
     [
         (Choices(choices=("gelu", "swiglu")), ["swiglu", "gelu", "swiglu", "gelu"]),
-        (Ladder(type="int", choices=(4, 8, 16, 32)), [16, 8, 32, 4]),
+        (OrderedChoices(type="int", choices=(4, 8, 16, 32)), [16, 8, 32, 4]),
         (WholeRange(low=64, high=256, step=32), [128, 96, 160, 224]),
         (WholeRange(low=16, high=4096, scale="log"), [96, 37, 591, 24]),
         (RealRange(low=0.8, high=0.999), [0.8644427202, 0.8300189856, 0.929535960, 0.8144148210]),
@@ -267,7 +267,7 @@ MIXED = Choices(choices=("a", 1, 2.5))
         (LR, {1e-4: 0, 9.9e-4: 1, 1.1e-3: 2, 1e-1: 5, 1.0: None, "1e-3": None}),
         (FEW, {4: 1}),
         (MANY, {4: 0, 5: 1, 29: 5, 30: 5}),
-        (Ladder(choices=(1, 2)), {True: None}),
+        (OrderedChoices(choices=(1, 2)), {True: None}),
         (Choices(choices=(True, False)), {True: 0}),
         (Choices(choices=(True, False)), {1: None}),
         (MIXED, {"a": 0, 1: 1, 2.5: 2, "b": None}),

@@ -7,7 +7,7 @@ from typing import Any
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
 from funnel.cost.bill import search_bill
-from funnel.cost.measured import Usage
+from funnel.cost.measured import SearchUsage
 from funnel.cost.rates import Rates
 from tests.support.configs import config
 from tests.support.places import ROOT
@@ -71,7 +71,7 @@ def findings(
     folder.mkdir(parents=True, exist_ok=True)
     write_journal(folder / "trajectory.jsonl", iter(rows))
     rates = rates or Rates()
-    usage = Usage(source="the journal")
+    usage = SearchUsage(source="the journal")
     return read_findings(
         folder / "trajectory.jsonl",
         KNOBS,

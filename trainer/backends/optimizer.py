@@ -87,23 +87,23 @@ def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
     )
 
 
-class Rates(NamedTuple):
+class RateMultiples(NamedTuple):
     """A parameter's learning rate and epsilon, as multiples of those of other parameters."""
 
     lr: float
     eps: float
 
 
-PLAIN = Rates(1.0, 1.0)
+PLAIN = RateMultiples(1.0, 1.0)
 
 
-def block_rates(config: Config) -> Rates:
+def block_rates(config: Config) -> RateMultiples:
     """Return the rates of the blocks' matrices, under a parametrization with a base.
 
     Maximal update: learning rate and epsilon × base / width (arXiv 2203.03466, table 8 and appendix
     B.3). CompleteP: also epsilon × base / depth (arXiv 2505.01618, table 1).
     """
-    return Rates(config.width_factor, config.width_factor * config.depth_factor)
+    return RateMultiples(config.width_factor, config.width_factor * config.depth_factor)
 
 
 def muon_width_rate(config: Config) -> float:
@@ -129,7 +129,7 @@ class AdamW:
         weight_decay: float,
         grad_clip: float,
         copies: Mapping[nn.Parameter, RoundedWeight] | None = None,
-        own_rates: Mapping[nn.Parameter, Rates] | None = None,
+        own_rates: Mapping[nn.Parameter, RateMultiples] | None = None,
         rules: Sequence[Rule] = (),
     ) -> None:
         """
@@ -206,7 +206,7 @@ class _Group:
     """Parameters that share a weight decay and rates, and the state of each."""
 
     def __init__(
-        self, parameters: list[nn.Parameter], weight_decay: float, rates: Rates = PLAIN
+        self, parameters: list[nn.Parameter], weight_decay: float, rates: RateMultiples = PLAIN
     ) -> None:
         self.parameters: list[Tensor] = list(parameters)
         self.weight_decay = weight_decay

@@ -73,7 +73,7 @@ class LeftOut(Frozen):
     why: str
 
 
-class Comparison(Frozen):
+class BackendComparison(Frozen):
     """All results of a comparison."""
 
     settings: CompareSettings
@@ -170,7 +170,7 @@ def compare_backends(
     *,
     sampler: Sampler | None = None,
     on_start: Callable[[str], None] = lambda backend: None,
-) -> Comparison:
+) -> BackendComparison:
     """Train with each backend in turn, in a directory of its own below ``directory``.
 
     A backend that cannot train this here is omitted with its reason.
@@ -195,7 +195,7 @@ def compare_backends(
     if not contenders:
         reasons = "; ".join(f"{one.backend}: {one.why}" for one in left_out)
         raise SpecError(f"there is nothing to compare: {reasons}")
-    return Comparison(
+    return BackendComparison(
         settings=settings,
         corpus=corpus.info.name,
         vocab_size=corpus.info.vocab_size,

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from autoresearch.errors import FormatError
 from autoresearch.limited import OutOfTimeError, answer, begin_limits, run
 from trajectory.formats import mlflow_store
-from trajectory.formats.source import MOST_BYTES, ForeignFile, Source, Wanted
+from trajectory.formats.source import MOST_BYTES, ForeignFile, Source, SourcePart
 from trajectory.formats.tracker_stores import LIMIT_S, MAGIC, opened
 
 MOST_MEMORY_BYTES = 16 << 30
@@ -26,7 +26,7 @@ _FURTHER = {
 _FILE: TypeAdapter[ForeignFile] = TypeAdapter(ForeignFile)
 
 
-def read(source: Source, wanted: Wanted) -> ForeignFile:
+def read(source: Source, wanted: SourcePart) -> ForeignFile:
     """Read a database of Optuna or MLflow, or Optuna's log.
 
     :raises FormatError: if it is neither, is damaged, or cannot be read in time.
@@ -47,7 +47,7 @@ def _answer(request: dict[str, Any], data: bytes) -> Any:
 
     begin_limits(request["limit_s"], file_bytes=2 * MOST_BYTES, more_memory_bytes=MOST_MEMORY_BYTES)
     source = Source(Path(request["path"]), data)
-    wanted = Wanted(request["metric"], request["study"])
+    wanted = SourcePart(request["metric"], request["study"])
     read_store = optuna_study.read
     if data.startswith(MAGIC):
         tables = _plain_tables(source)

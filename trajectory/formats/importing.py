@@ -26,14 +26,14 @@ from autoresearch.words import timestamp
 from trajectory.curves import copy_curve
 from trajectory.formats import databases, loop_logs, mlflow_store, tensorboard_events, wandb_csv
 from trajectory.formats.foreign import ForeignLine, ForeignRun, Provenance, parse_foreign
-from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, Wanted
+from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, SourcePart
 from trajectory.formats.tracker_stores import MAGIC, Folder
 from trajectory.journal import records_of
 from trajectory.rows import CampaignRow, Row, trials_of
 
 _LOOKED_AT = 5
-NO_WISH = Wanted()
-Reader = Callable[[Any, Wanted], ForeignFile]
+NO_WISH = SourcePart()
+Reader = Callable[[Any, SourcePart], ForeignFile]
 
 
 _READERS: Sequence[tuple[Callable[[list[Line]], bool], Reader]] = (
@@ -129,7 +129,7 @@ def read_imported(path: Path) -> ImportedCampaign:
     return _read_lines(Source.read_in(path, IMPORTED_FILE) if path.is_dir() else Source.read(path))
 
 
-def read_campaign_source(path: Path, wanted: Wanted = NO_WISH) -> CampaignSource:
+def read_campaign_source(path: Path, wanted: SourcePart = NO_WISH) -> CampaignSource:
     """Read a campaign's directory, a journal, an ``imported.jsonl`` or another tool's file.
 
     :raises FormatError: if it is not a trajectory.
@@ -164,7 +164,7 @@ def _provenance(path: Path, sha256: str, found: ForeignFile) -> Provenance:
     )
 
 
-def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> ImportedCampaign:
+def import_campaign(path: Path, directory: Path, wanted: SourcePart = NO_WISH) -> ImportedCampaign:
     """Make ``directory`` a read-only campaign from a file or another campaign's directory.
 
     It creates the whole campaign or nothing.

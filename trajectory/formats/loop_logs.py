@@ -30,7 +30,7 @@ from typing import Any
 from autoresearch.errors import FormatError
 from autoresearch.values import Frozen
 from trajectory.formats.foreign import ForeignRun, refuse_more_is_better
-from trajectory.formats.source import ForeignFile, Line, Source, Wanted
+from trajectory.formats.source import ForeignFile, Line, Source, SourcePart
 
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
 SCORES = ("val_bpb", "val_loss")
@@ -53,7 +53,7 @@ def recognises_tsv(lines: list[Line]) -> bool:
     return bool(lines) and _is_header(_cells(lines[0]))
 
 
-def read_tsv(source: Source, wanted: Wanted) -> ForeignFile:
+def read_tsv(source: Source, wanted: SourcePart) -> ForeignFile:
     """Read every line after the header, which may name more or fewer columns, in any order.
 
     :raises FormatError: if no column is known to be a score of which the lower is the better, or
@@ -173,7 +173,7 @@ def recognises_pi(lines: list[Line]) -> bool:
     return first.get("type") == "config" and "metricName" in first
 
 
-def read_pi(source: Source, _wanted: Wanted) -> ForeignFile:
+def read_pi(source: Source, _wanted: SourcePart) -> ForeignFile:
     """Read every run whose metric is that of the file's first config line.
 
     :raises FormatError: if higher values of the metric are better.
@@ -229,7 +229,7 @@ def recognises_single_knob(lines: list[Line]) -> bool:
     return False
 
 
-def read_single_knob(source: Source, _wanted: Wanted) -> ForeignFile:
+def read_single_knob(source: Source, _wanted: SourcePart) -> ForeignFile:
     """Read every run of a file, and its baseline as iteration 0."""
     file = ForeignFile(format="single-knob", measure="val_bits_per_token")
     line_of: dict[int, int] = {}  # by iteration

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trajectory.formats.source import ForeignFile, Source, Wanted
+from trajectory.formats.source import ForeignFile, Source, SourcePart
 from trajectory.formats.tracker_stores import (
     Folder,
     Recorded,
@@ -24,7 +24,7 @@ _STATUS = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5"
 _META = "meta.yaml"
 
 
-def read_database(source: Source, wanted: Wanted) -> ForeignFile:
+def read_database(source: Source, wanted: SourcePart) -> ForeignFile:
     """Read an experiment's runs from a SQLite store."""
     with opened(source) as database:
         names = database.execute(
@@ -54,7 +54,7 @@ def recognises(folder: Folder) -> bool:
     return any(len(path.parts) == 3 and path.name == _META for path in folder.files)
 
 
-def read_files(folder: Folder, wanted: Wanted) -> ForeignFile:
+def read_files(folder: Folder, wanted: SourcePart) -> ForeignFile:
     """Read an experiment's runs from a folder of files."""
     runs: dict[Path, tuple[str, Recorded]] = {}
     experiments: dict[str, str] = {}

@@ -8,14 +8,14 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
 
 from autoresearch.errors import FormatError
-from trajectory.formats.source import ForeignFile, Source, Wanted
+from trajectory.formats.source import ForeignFile, Source, SourcePart
 from trajectory.formats.tracker_stores import MAGIC, WRONG, Recorded, chosen, finite, foreign_file
 from trajectory.history.tables import sqlite_url
 
 MEASURE = "value"
 
 
-def read(source: Source, wanted: Wanted) -> ForeignFile:
+def read(source: Source, wanted: SourcePart) -> ForeignFile:
     """Read a study with Optuna.
 
     :raises FormatError: if Optuna cannot read the file, or the study has no one score to minimize.
@@ -47,7 +47,7 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
             f"the study in {source.path} {what}; import takes one score of which the lower is the "
             "better"
         )
-    return foreign_file("optuna", source, [_run(trial) for trial in trials], Wanted(MEASURE))
+    return foreign_file("optuna", source, [_run(trial) for trial in trials], SourcePart(MEASURE))
 
 
 def _run(trial: optuna.trial.FrozenTrial) -> Recorded:

@@ -131,7 +131,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SourcePart:
     """Name the part of a source to read, if it holds more than one score or search."""
 
     metric: str | None = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from autoresearch.errors import FormatError
 from autoresearch.program import install_command
-from trajectory.formats.source import ForeignFile, Source, Wanted
+from trajectory.formats.source import ForeignFile, Source, SourcePart
 from trajectory.formats.tracker_stores import Folder, Recorded, finite, foreign_file
 
 FORMAT: Final = "tensorboard"
@@ -25,13 +25,13 @@ def recognises(folder: Folder) -> bool:
     return any("tfevents" in path.name for path in folder.files)
 
 
-def read_file(source: Source, wanted: Wanted) -> ForeignFile:
+def read_file(source: Source, wanted: SourcePart) -> ForeignFile:
     """Read the run of a single file; see :func:`read`."""
     folder = Folder(source.path, source.data, {Path(source.path.name): source.data})
     return read(folder, wanted)
 
 
-def read(folder: Folder, wanted: Wanted) -> ForeignFile:
+def read(folder: Folder, wanted: SourcePart) -> ForeignFile:
     """Read the runs of a log directory.
 
     :raises FormatError: if TensorBoard is not installed.

@@ -28,7 +28,7 @@ from trajectory.formats.foreign import (
     more_is_better,
     refuse_more_is_better,
 )
-from trajectory.formats.source import MOST_BYTES, ForeignFile, Line, Source, Wanted
+from trajectory.formats.source import MOST_BYTES, ForeignFile, Line, Source, SourcePart
 
 MOST_FILES = 200_000
 
@@ -146,7 +146,7 @@ class Recorded:
     ended: Literal["measured", "failed", "running"] = "measured"
 
 
-def chosen(source: Source, what: str, found: Sequence[str], wanted: Wanted) -> str:
+def chosen(source: Source, what: str, found: Sequence[str], wanted: SourcePart) -> str:
     """Return the one study or experiment to read.
 
     :raises FormatError: if there is none, or several and none is asked for.
@@ -160,7 +160,7 @@ def chosen(source: Source, what: str, found: Sequence[str], wanted: Wanted) -> s
 
 
 def foreign_file(
-    format_: FormatName, source: Source, runs: Sequence[Recorded], wanted: Wanted
+    format_: FormatName, source: Source, runs: Sequence[Recorded], wanted: SourcePart
 ) -> ForeignFile:
     """Return a campaign of these runs, which are in the order of their beginning.
 

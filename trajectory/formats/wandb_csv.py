@@ -11,7 +11,7 @@ import io
 import re
 
 from autoresearch.errors import FormatError
-from trajectory.formats.source import ForeignFile, Line, Source, Wanted
+from trajectory.formats.source import ForeignFile, Line, Source, SourcePart
 from trajectory.formats.tracker_stores import Recorded, finite, foreign_file
 
 _FACTS = {
@@ -36,7 +36,7 @@ def recognises(lines: list[Line]) -> bool:
     return "name" in names and bool(names & {"state", "runtime", "created"})
 
 
-def read(source: Source, wanted: Wanted) -> ForeignFile:
+def read(source: Source, wanted: SourcePart) -> ForeignFile:
     """Read every run of the table, the oldest first.
 
     :raises FormatError: if it is not CSV.

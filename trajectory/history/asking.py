@@ -9,7 +9,7 @@ from typing import Any
 
 from autoresearch.errors import HistoryError
 from autoresearch.limited import OutOfTimeError, answer, begin_limits, run
-from trajectory.history.views import LIMIT_S, MOST_ROWS, Answer, Cell, open_views, too_long
+from trajectory.history.views import LIMIT_S, MOST_ROWS, Cell, QueryResult, open_views, too_long
 
 MOST_MEMORY_BYTES = 2 << 30
 """Memory that a query may take, for temporary tables too, besides the index."""
@@ -26,7 +26,9 @@ def columns(journal: Path) -> dict[str, list[str]]:
     return {str(name): list(names) for name, names in found.items()}
 
 
-def query(journal: Path, sql: str, *, most: int = MOST_ROWS, limit_s: float = LIMIT_S) -> Answer:
+def query(
+    journal: Path, sql: str, *, most: int = MOST_ROWS, limit_s: float = LIMIT_S
+) -> QueryResult:
     """Run one SELECT over a campaign's views and return at most ``most`` rows.
 
     :raises JournalError: if the journal is damaged.
@@ -34,7 +36,7 @@ def query(journal: Path, sql: str, *, most: int = MOST_ROWS, limit_s: float = LI
     """
     found = _ask(journal, sql, most=most, limit_s=limit_s)
     rows = [tuple(map(_read, row)) for row in found["rows"]]
-    return Answer(tuple(found["columns"]), rows, found["cut"])
+    return QueryResult(tuple(found["columns"]), rows, found["cut"])
 
 
 def _ask(journal: Path, sql: str | None, *, most: int, limit_s: float) -> dict[str, Any]:

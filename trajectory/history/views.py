@@ -41,7 +41,7 @@ _ALLOWED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """The rows of a query."""
 
     columns: tuple[str, ...]
@@ -60,7 +60,7 @@ class Views:
         """Return the names of each view's columns."""
         return {name: list(self.query(f"SELECT * FROM {name} LIMIT 0").columns) for name in VIEWS}
 
-    def query(self, sql: str, *, most: int = MOST_ROWS, limit_s: float = LIMIT_S) -> Answer:
+    def query(self, sql: str, *, most: int = MOST_ROWS, limit_s: float = LIMIT_S) -> QueryResult:
         """Run one SELECT and return at most ``most`` rows.
 
         :raises HistoryError: if it is refused, invalid or takes longer than ``limit_s``.
@@ -77,7 +77,7 @@ class Views:
             raise HistoryError(_refusal(error, limit_s)) from error
         finally:
             self._connection.set_progress_handler(None, 0)
-        return Answer(columns, rows, cut)
+        return QueryResult(columns, rows, cut)
 
 
 _TOO_LARGE = (ValueError, OverflowError, MemoryError)

@@ -88,7 +88,7 @@ FIND_EVERY = 10
 MESSAGE_CHARACTERS = 300
 
 
-class Watched:
+class WatchedCampaign:
     """One campaign on the board."""
 
     def __init__(self, name: str, directory: Path) -> None:
@@ -131,7 +131,7 @@ class Board:
         self._polled_s = time.monotonic()
         self.lock = threading.Lock()
         """Held while campaigns are polled, and by anything that reads one of them."""
-        self.campaigns: dict[str, Watched] = {}
+        self.campaigns: dict[str, WatchedCampaign] = {}
 
     def poll(self) -> None:
         """Search for campaigns, and read new rows of each."""
@@ -166,7 +166,7 @@ class Board:
                 while name in campaigns:
                     number += 1
                     name = f"{stem}-{number}"
-                campaigns[name] = Watched(name, directory)
+                campaigns[name] = WatchedCampaign(name, directory)
         self.campaigns = campaigns
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ from autoresearch.words import brief
 from trainer.spec import code_diffs
 from trajectory import ranking
 from trajectory.confirmed import ConfirmedConfig
-from trajectory.live.board import Board, Watched, readable
+from trajectory.live.board import Board, WatchedCampaign, readable
 from trajectory.live.brief import Brief, Status
 from trajectory.live.growing_files import DeviceSample, RunningTrial
 from trajectory.live.metrics import metrics_text
@@ -63,7 +63,7 @@ class Now(Frozen):
     """Samples after the requested time, oldest first."""
 
 
-class Standing(Ranked):
+class RankedLine(Ranked):
     """A line of the ranking."""
 
     difference: dict[str, Scalar | None]
@@ -101,14 +101,14 @@ async def _board(request: Request) -> Board:
 TheBoard: TypeAlias = Annotated[Board, Depends(_board)]
 
 
-async def _named(name: str, board: TheBoard) -> Watched:
+async def _named(name: str, board: TheBoard) -> WatchedCampaign:
     if name not in board.campaigns:
         known = ", ".join(board.campaigns) or "none yet"
         raise HTTPException(404, f"there is no campaign {name!r}; there are: {known}")
     return board.campaigns[name]
 
 
-Named: TypeAlias = Annotated[Watched, Depends(_named)]
+Named: TypeAlias = Annotated[WatchedCampaign, Depends(_named)]
 """The campaign of the path's ``{name}``."""
 
 
@@ -187,7 +187,7 @@ def code(board: TheBoard, watched: Named, number: int) -> dict[str, str]:
 @router.get("/api/campaigns/{name}/top")
 def top(
     board: TheBoard, watched: Named, k: Annotated[int, Query(ge=1, le=100)] = 10
-) -> list[Standing]:
+) -> list[RankedLine]:
     """Return the k best configs by posterior mean."""
     with board.lock:
         evidence = watched.follower.state.evidence
@@ -196,7 +196,7 @@ def top(
         fresh = watched.follower.state.latest_confirmed()
         ranked = ranking.top(evidence, k)
         return [
-            Standing.model_validate(
+            RankedLine.model_validate(
                 {
                     **dict(entry),
                     "difference": {} if before is None else _changed(before, entry.config.said),
@@ -279,7 +279,7 @@ def remove(watched: Named, number: str) -> dict[str, str]:
     return {"withdrawn": number}
 
 
-def _summary(watched: Watched) -> CampaignSummary:
+def _summary(watched: WatchedCampaign) -> CampaignSummary:
     follower, campaign = watched.follower, watched.follower.state.campaign
     return CampaignSummary(
         name=watched.name,

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trainer.spec import BITS_PER_BYTE, BPB
-from trajectory.live.board import Board, Watched
+from trajectory.live.board import Board, WatchedCampaign
 
 PREFIX = "autoresearch_"
 _FAMILIES: tuple[
@@ -81,7 +81,7 @@ class _Collector(Collector):
         yield from families.values()
 
 
-def _samples(watched: Watched) -> Iterator[tuple[str, tuple[str, ...], float | None]]:
+def _samples(watched: WatchedCampaign) -> Iterator[tuple[str, tuple[str, ...], float | None]]:
     """Yield each metric's name, its labels besides the campaign, and its value.
 
     Scores are in the trainer's own direction; objectives are negated if higher is better.

@@ -15,7 +15,7 @@ from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.reading import Reign
 from trajectory.report.about import About, about_of
-from trajectory.report.iterations import CurveReader, Iteration
+from trajectory.report.iterations import CurveReader, ReportedIteration
 from trajectory.report.ledger import Ledger, read_ledger
 from trajectory.rows import Row
 from trajectory.spending import SearchBill
@@ -62,7 +62,7 @@ class ReportedKnob:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledConfig:
     """One trained config, counted once however often it was trained."""
 
     values: Mapping[str, Scalar]
@@ -79,7 +79,7 @@ class Findings:
     ledger: Ledger
     posteriors: Posteriors
     headline: Headline
-    iterations: tuple[Iteration, ...]
+    iterations: tuple[ReportedIteration, ...]
     noise: RunNoise | None
     shrunk: bool
     """Whether there are enough configs to shrink means towards the others."""
@@ -93,7 +93,7 @@ class Findings:
     """Posterior means by config hash, at least of kept configs and incumbents."""
     knobs: tuple[ReportedKnob, ...]
     """The campaign's knobs, in the menu's order."""
-    samples: tuple[Sample, ...]
+    samples: tuple[SampledConfig, ...]
     """One sample for every trained config, the baseline included."""
     incumbent: Mapping[str, Scalar]
     """The incumbent's value of every knob; empty if there is no incumbent."""
@@ -110,7 +110,7 @@ class Findings:
     """Mean and peak of the device's use, as a clause; empty if it was not sampled."""
 
     @property
-    def kept(self) -> tuple[Iteration, ...]:
+    def kept(self) -> tuple[ReportedIteration, ...]:
         """The iterations whose decision was "keep"."""
         return tuple(iteration for iteration in self.iterations if iteration.outcome == "keep")
 
@@ -154,7 +154,7 @@ def read_findings(
     confirmed = ledger.confirmed()
     kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
     samples = (
-        Sample(values(one.config), one.mean if one.n else None)
+        SampledConfig(values(one.config), one.mean if one.n else None)
         for one in evidence.configs.values()
         if one.n or one.failures
     )

@@ -61,7 +61,7 @@ PARTS = ("training", "evaluation", "setup", "proposing", "failed", "other")
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class ReportedIteration:
     """The facts of an iteration that the report keeps. Scores are objectives in the campaign's
     measure: lower is better."""
 

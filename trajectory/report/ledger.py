@@ -19,7 +19,7 @@ from trajectory.evidence import ConfigEvidence
 from trajectory.journal import read_rows
 from trajectory.reading import Results
 from trajectory.report.details import DetailBook, details_of
-from trajectory.report.iterations import Iteration, Outcome, Spent
+from trajectory.report.iterations import Outcome, ReportedIteration, Spent
 from trajectory.report.wording import label
 from trajectory.rows import (
     BaselineRow,
@@ -60,7 +60,7 @@ class Ledger(Results):
     def __init__(self, campaign: CampaignRow) -> None:
         super().__init__()
         self.row = campaign
-        self.iterations: list[Iteration] = []
+        self.iterations: list[ReportedIteration] = []
         self.details = DetailBook()
         self.workloads: defaultdict[str, Workload] = defaultdict(Workload)
         self.repeats = 0
@@ -120,7 +120,7 @@ class Ledger(Results):
             spent.other += rest - proposing
         spent.proposing = proposing
         self.iterations.append(
-            Iteration(
+            ReportedIteration(
                 iter=row.iter,
                 kind=row.proposer.kind,
                 outcome=outcome,

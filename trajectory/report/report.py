@@ -36,7 +36,7 @@ from trajectory.report.figures.progress import progress, progress_picture
 from trajectory.report.figures.progress_points import Point
 from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
-from trajectory.report.iterations import Iteration
+from trajectory.report.iterations import ReportedIteration
 from trajectory.report.ledger import Proposers
 from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
@@ -195,7 +195,7 @@ def html(
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     return (
-        _environment(wording.Scores(scoring))
+        _environment(wording.ScoreFormat(scoring))
         .get_template(template)
         .render(
             **values,
@@ -208,7 +208,7 @@ def html(
     )
 
 
-def _environment(scores: wording.Scores) -> jinja2.Environment:
+def _environment(scores: wording.ScoreFormat) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -249,7 +249,7 @@ MOST_CHARACTERS = 160
 
 
 def columns(
-    iterations: Sequence[Iteration], noise: RunNoise | None, measure: Measure = BPB
+    iterations: Sequence[ReportedIteration], noise: RunNoise | None, measure: Measure = BPB
 ) -> dict[str, Any]:
     """Return a list for each column, with one entry for each iteration.
 
@@ -283,14 +283,16 @@ def columns(
     }
 
 
-def changed_text(iteration: Iteration, limit: int = MOST_CHARACTERS) -> str:
+def changed_text(iteration: ReportedIteration, limit: int = MOST_CHARACTERS) -> str:
     """Return the proposed changes, such as ``lr=0.003 n_layer=4``, valid or not."""
     shown = (f"{label(name, 24)}={value_text(value)}" for name, value in iteration.changed.items())
     return cut(" ".join(shown), limit)
 
 
 def _rounded(
-    iterations: Sequence[Iteration], of: Callable[[Iteration], float | None], digits: int
+    iterations: Sequence[ReportedIteration],
+    of: Callable[[ReportedIteration], float | None],
+    digits: int,
 ) -> list[float | None]:
     found = [
         None if (value := of(iteration)) is None else round(value, digits)

@@ -36,7 +36,7 @@ def span(lo: float | None, hi: float | None, digits: int = 4) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class ScoreFormat:
     """Formats objectives as scores, with the campaign's number of decimals."""
 
     measure: Measure = BPB

@@ -11,13 +11,14 @@ lucky. This selection does not bias the estimates, because every run counts, als
 measured once (Rubin, Biometrika 63, 1976). The variances have cautious prior degrees of freedom, so
 that three replicates cannot suggest zero noise. The slope has a prior at zero.
 
-The distribution of ``mu`` is nonparametric (:class:`Shape`), because recipes are not normally
-distributed. They form clusters near each incumbent, of children that change little or nothing.
-There is a long tail of changes that made it worse, and a downward drift over time. Shrinkage toward
-one mean would leave the luck of the best config in the last cluster uncorrected. So the shape is a
-mixture of narrow normals on a grid, with weights by expectation maximization (nonparametric maximum
-likelihood, Kiefer and Wolfowitz 1956; Efron, "Empirical Bayes: Concepts and Methods", 2021). A grid
-of point masses would make intervals too narrow, so the normals are as wide as the grid's spacing.
+The distribution of ``mu`` is nonparametric (:class:`MixtureShape`), because recipes are not
+normally distributed. They form clusters near each incumbent, of children that change little or
+nothing. There is a long tail of changes that made it worse, and a downward drift over time.
+Shrinkage toward one mean would leave the luck of the best config in the last cluster uncorrected.
+So the shape is a mixture of narrow normals on a grid, with weights by expectation maximization
+(nonparametric maximum likelihood, Kiefer and Wolfowitz 1956; Efron, "Empirical Bayes: Concepts and
+Methods", 2021). A grid of point masses would make intervals too narrow, so the normals are as wide
+as the grid's spacing.
 
 Shapes: C configs, S seeds, R runs, K places of the grid.
 """
@@ -44,7 +45,7 @@ FIRST_ROUNDS, MORE_ROUNDS = 60, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MixtureShape:
     """The mixture: means ``place`` ``[K]`` and standard deviations ``width`` ``[K]`` in bits per
     byte, and ``weight`` ``[K]``."""
 
@@ -198,7 +199,7 @@ class Fit:
     """[S]: effects of the seeds, in units of k."""
     variance: Floats
     """[S]: variances of those effects."""
-    shape: Shape | None = None
+    shape: MixtureShape | None = None
     dof: float = PRIOR_DOF
     """Degrees of freedom behind sigma²."""
     seed_dof: float = PRIOR_DOF
@@ -250,7 +251,7 @@ def _alternate(runs: Runs, sigma: float, *, seeds_known: bool, steepest: float) 
             fit.effect = fit.effect - fit.effect.mean()
         fit.variance = keep_S * fit.sigma2 / n_S
         seen_C = mean_C - k_C * np.bincount(runs.config, fit.effect[runs.seed]) / n_C
-        fit.shape = Shape.fit(seen_C, n_C, fit.run_variance, fit.shape)
+        fit.shape = MixtureShape.fit(seen_C, n_C, fit.run_variance, fit.shape)
         fit.mu, _ = fit.shape.believed(seen_C, n_C)
         # Sums of squares around each config's mean, without seed effects, in units of k.
         rest_R = runs.score - k_C[runs.config] * fit.effect[runs.seed]

@@ -19,7 +19,7 @@ from funnel.cost.argument import argument_view
 from funnel.cost.bill import Bill, CloudRun, make_bill, plan_of, planned_run
 from funnel.cost.figures import View, usd_text
 from funnel.cost.gpus import find_gpu
-from funnel.cost.measured import Usage, measured_of, measured_usage
+from funnel.cost.measured import SearchUsage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
 from funnel.cost.rates import Rates, read_rates
 from funnel.plan.handoff_files import PLAN_FILE
@@ -44,7 +44,7 @@ RatesOption = Annotated[
 ]
 
 
-class Asked(Frozen):
+class CostOptions(Frozen):
     """Options of the views that can be given once."""
 
     campaign: Path | None = Field(
@@ -63,7 +63,7 @@ class Asked(Frozen):
     target: str = Field("llama-7b", description="timeline: a shipped target's name or a TOML file.")
 
 
-@takes(Asked, partly=True)
+@takes(CostOptions, partly=True)
 def cost(
     *,
     view: ViewArgument = "search",
@@ -87,7 +87,7 @@ def cost(
         if not equals:
             raise SettingsError(f"--set {name} has no value; write it like KWH_USD=0.30")
     chosen = read_rates({name.strip(): value.strip() for name, _, value in pairs})
-    options = fill(Asked, asked)
+    options = fill(CostOptions, asked)
     directory = existing_campaign(options.campaign) if options.campaign else None
     before: list[str] = []
     if view == "cluster":
@@ -96,7 +96,7 @@ def cost(
         speed = measured_speed(directory) if directory else rated_speed(chosen)
         shown = timeline_view(load_target(options.target), speed, chosen, options.units)
     else:
-        usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
+        usage = measured_usage(directory, chosen) if directory else SearchUsage.supposed(chosen)
         run = _run(options.handoff, directory)
         if view == "month":
             amounts = options.model_dump(include={"searches", "runs", "units"})

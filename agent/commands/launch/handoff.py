@@ -34,7 +34,7 @@ from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.shape import size_text
 
 
-class Asked(Frozen):
+class HandoffOptions(Frozen):
     """Options of a launch plan."""
 
     target: str = Field(description="A shipped target's name or a TOML file.")
@@ -62,11 +62,11 @@ class Asked(Frozen):
     out: Path = Field(Path("handoff"), description="Folder for the plan.")
 
 
-@takes(Asked)
+@takes(HandoffOptions)
 def handoff(
     *,
     campaign: CampaignOption = None,
-    asked: Asked,
+    asked: HandoffOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Write the launch plan: recipe, scripts, layout, cost, forecast.
@@ -102,7 +102,9 @@ def handoff(
         raise typer.Exit(code)
 
 
-def _bytes_per_token(asked: Asked, target: TargetArchitecture, *, as_json: bool) -> float | None:
+def _bytes_per_token(
+    asked: HandoffOptions, target: TargetArchitecture, *, as_json: bool
+) -> float | None:
     """Return the bytes per token of the run's tokenizer: the option's, the target file's, or what a
     person at a terminal answers."""
     known = asked.bytes_per_token or target.bytes_per_token

@@ -22,8 +22,8 @@ from autoresearch.values import Frozen, PositiveInt
 from trainer.corpus.prepare import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
     QUANTITIES,
+    BackendComparison,
     CompareSettings,
-    Comparison,
     compare_backends,
 )
 from trainer.executors.choice import choose_executor
@@ -40,7 +40,7 @@ UNCOUNTED_STEPS = 10
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 
-class Asked(Frozen):
+class CompareOptions(Frozen):
     """Options of a comparison."""
 
     backends: str = Field(
@@ -57,10 +57,10 @@ class Asked(Frozen):
     device: str = Field(AUTO, description="cpu, cuda or cuda:N; auto: CUDA if it works.")
 
 
-@takes(Asked)
+@takes(CompareOptions)
 def compare(
     *,
-    asked: Asked,
+    asked: CompareOptions,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Train the baseline with each backend: speed, memory, loss.
@@ -103,7 +103,7 @@ def compare(
 # --- what to measure ----------------------------------------------------------------------------
 
 
-def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
+def _settings(menu: ProxyMenu, asked: CompareOptions) -> CompareSettings:
     shape = {"batch_size": asked.batch, "precision": asked.precision}
     changes = {name: value for name, value in shape.items() if value is not None}
     defaults = menu.campaign
@@ -128,7 +128,7 @@ def _measured(
     *,
     vocab_size: int,
     console: Console,
-) -> Comparison:
+) -> BackendComparison:
     config, device = settings.config, settings.device
     with console.status(f"measuring what {device} can do at most"):
         ceiling = measure_ceiling(device, "fp32" if config.precision == "fp32" else "bf16")
@@ -158,7 +158,7 @@ def _measured(
 # --- what was found -----------------------------------------------------------------------------
 
 
-def _lines(found: Comparison, path: Path) -> Iterator[RenderableType]:
+def _lines(found: BackendComparison, path: Path) -> Iterator[RenderableType]:
     """Yield the table in the published layout, then notes on reading it."""
     config, settings, ceiling = found.settings.config, found.settings, found.ceiling
     devices = dict.fromkeys(one.device_name for one in found.contenders if one.device_name)
@@ -185,7 +185,7 @@ def _lines(found: Comparison, path: Path) -> Iterator[RenderableType]:
     yield f"written   {path}"
 
 
-def _table(found: Comparison) -> Table:
+def _table(found: BackendComparison) -> Table:
     """Return a table of quantities by backend, with each backend's difference from the first in the
     last columns."""
     base = found.base

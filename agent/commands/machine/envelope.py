@@ -38,7 +38,7 @@ INTERVAL_S = 0.5
 """Seconds between two samples of the device."""
 
 
-class Asked(Frozen):
+class EnvelopeOptions(Frozen):
     """Options of a sweep."""
 
     menu: str = Field(DEFAULT_MENU, description="A shipped menu's name or a TOML file.")
@@ -58,10 +58,10 @@ class Asked(Frozen):
     )
 
 
-@takes(Asked)
+@takes(EnvelopeOptions)
 def envelope(
     *,
-    asked: Asked,
+    asked: EnvelopeOptions,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Measure speed and memory by batch, sequence length and precision.
@@ -110,7 +110,7 @@ def envelope(
 # --- what to measure ----------------------------------------------------------------------------
 
 
-def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
+def _settings(menu: ProxyMenu, asked: EnvelopeOptions) -> EnvelopeSettings:
     defaults = menu.campaign
     return fill(
         EnvelopeSettings,

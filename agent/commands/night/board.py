@@ -15,7 +15,7 @@ Entry: TypeAlias = Ranked | Standing[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoardPlace:
     """A config's place in the ranking."""
 
     entry: Entry
@@ -29,7 +29,7 @@ class Place:
     """The result of its confirmation; empty without one."""
 
 
-def table(places: Sequence[Place], measure: Measure = BPB) -> Iterator[Text]:
+def table(places: Sequence[BoardPlace], measure: Measure = BPB) -> Iterator[Text]:
     """Yield two lines per config, so that neither a narrow terminal nor a long difference breaks
     them."""
     has_cost = bool(places) and places[0].cost is not None

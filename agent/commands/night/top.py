@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
-from agent.commands.night.board import Place, noise_text, table
+from agent.commands.night.board import BoardPlace, noise_text, table
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
 from agent.workbench.console import answer
@@ -129,11 +129,11 @@ def _entries(
     fresh: Mapping[str, ConfirmedConfig],
     baseline: AnyConfig | None,
     measure: Measure,
-) -> tuple[list[dict[str, Any]], list[Place], list[Text]]:
+) -> tuple[list[dict[str, Any]], list[BoardPlace], list[Text]]:
     """Return the ranked configs as JSON and as places, and lines on their changes of code."""
     before = baseline.said if baseline else {}
     configs: list[dict[str, Any]] = []
-    places: list[Place] = []
+    places: list[BoardPlace] = []
     notes: list[Text] = []
     for rank, entry in enumerate(ranked, start=1):
         said = fresh.get(entry.config_hash)
@@ -145,7 +145,7 @@ def _entries(
         configs.append(entry.model_dump(mode="json") | estimates | more)
         described = changes_text(changed) or "the baseline itself"
         cost = duration_text(entry.train_s)
-        places.append(Place(entry, described, cost, entry.footprint, _fresh(said)))
+        places.append(BoardPlace(entry, described, cost, entry.footprint, _fresh(said)))
         for name, lines in code.items():
             notes.append(Text(f"{rank:>3} {name}"))
             notes += (Text(f"    {line}", _CODE_STYLES.get(line[:1], "")) for line in lines)
@@ -250,5 +250,5 @@ def foreign_board(campaign: ImportedCampaign, k: int) -> Board:
     }
     if not ranked:
         return fields, ["nothing measured"]
-    places = [Place(one, found.described(one.entry)) for one in ranked]
+    places = [BoardPlace(one, found.described(one.entry)) for one in ranked]
     return fields, [*table(places), Group(Text(legend, style="dim"))]

@@ -24,7 +24,7 @@ from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
 from trajectory.formats.importing import import_campaign
-from trajectory.formats.source import Wanted
+from trajectory.formats.source import SourcePart
 from trajectory.history.tables import sqlite_url
 from trajectory.journal import read_rows
 
@@ -57,7 +57,7 @@ def import_(
     path = file.resolve()
     name = path.stem if path.suffix else path.name
     directory = campaign or Path("runs") / f"imported-{name}"
-    imported = import_campaign(file, directory, Wanted(metric, study))
+    imported = import_campaign(file, directory, SourcePart(metric, study))
     provenance, count, noun = imported.provenance, len(imported.runs), "run"
     if not imported.is_foreign:
         count, noun = sum(1 for _ in read_rows(directory / JOURNAL_FILE)), "row"
@@ -96,7 +96,7 @@ _FORMS: dict[Form, tuple[str, str, str | None]] = {
 library of its own, and the command of another program that shows it at an address."""
 
 
-class Asked(Frozen):
+class ExportOptions(Frozen):
     """Options of an export."""
 
     to: Form = Field(
@@ -130,11 +130,11 @@ def _own_place(directory: Path, name: str) -> str:
     return str(directory / EXPORT_DIR / name)
 
 
-@takes(Asked)
+@takes(ExportOptions)
 def export(
     *,
     campaign: CampaignOption = None,
-    asked: Asked,
+    asked: ExportOptions,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Write a campaign as an Optuna study, table, MLflow or chat data."""

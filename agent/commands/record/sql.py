@@ -21,7 +21,7 @@ from trajectory.formats.table import Column, Table, write_csv
 from trajectory.history import asking
 from trajectory.history.store import reindex as rebuild
 from trajectory.history.view_definitions import VIEWS
-from trajectory.history.views import EXAMPLE, Answer, Cell
+from trajectory.history.views import EXAMPLE, Cell, QueryResult
 
 WIDEST = 10_000
 """Characters of a printed line at most."""
@@ -74,7 +74,7 @@ def _list_views(columns: dict[str, list[str]], *, as_json: bool) -> None:
     answer(described, [*lines, f'autoresearch sql "{EXAMPLE}"'], as_json=as_json)
 
 
-def objects(found: Answer) -> list[dict[str, Any]]:
+def objects(found: QueryResult) -> list[dict[str, Any]]:
     """Return the answer's rows for JSON.
 
     :raises FormatError: if two columns have one name.

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from agent.menu.scripts.option import SCHEDULE, Option, says
 from autoresearch.domains.base import MAX_CHOICES, Domain
-from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.choices import Choices, OrderedChoices
 from autoresearch.domains.ranges import MAX_WHOLE, Range, RealRange, WholeRange
 from autoresearch.values import Scalar
 
@@ -81,7 +81,11 @@ def _choices(option: Option) -> Domain | str:
     numbers = tuple(
         one for one in choices if isinstance(one, int | float) and not isinstance(one, bool)
     )
-    return Ladder(choices=numbers) if len(numbers) == len(choices) else Choices(choices=choices)
+    return (
+        OrderedChoices(choices=numbers)
+        if len(numbers) == len(choices)
+        else Choices(choices=choices)
+    )
 
 
 # --- real numbers -------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ def _of_whole(option: Option, default: int) -> Domain | str:
         choices |= {
             1 << power for power in range(default.bit_length() + 2) if 4 << power >= default
         }
-    return Ladder(type="int", choices=tuple(sorted(choices)))
+    return OrderedChoices(type="int", choices=tuple(sorted(choices)))
 
 
 def _within(domain: Domain, option: Option, default: Scalar) -> Domain:
@@ -175,7 +179,7 @@ def _within(domain: Domain, option: Option, default: Scalar) -> Domain:
     low = option.low if option.low is not None else float("-inf")
     high = option.high if option.high is not None else float("inf")
     match domain:
-        case Ladder(choices=choices):
+        case OrderedChoices(choices=choices):
             cut: dict[str, object] = {
                 "choices": tuple(one for one in choices if low <= one <= high)
             }

@@ -17,7 +17,7 @@ from agent.proposers.contrasts import contrast
 from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.space import LAST, is_ordered
 from autoresearch.domains.base import Domain
-from autoresearch.domains.choices import Ladder
+from autoresearch.domains.choices import OrderedChoices
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from trainer.spec import Budget
@@ -105,7 +105,7 @@ def listed(domain: Domain) -> list[Scalar]:
     Small models write floats of twenty digits, or the reference's own. The rails accept every other
     value of the domain too.
     """
-    if not is_ordered(domain) or isinstance(domain, Ladder):
+    if not is_ordered(domain) or isinstance(domain, OrderedChoices):
         return list(domain.ends)
     values = []
     for place in range(LISTED):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoresearch.domains.base import Domain
-from autoresearch.domains.choices import Ladder
+from autoresearch.domains.choices import OrderedChoices
 from autoresearch.domains.ranges import Range, WholeRange
 from autoresearch.values import Scalar
 
@@ -22,13 +22,13 @@ LAST = 1 - 2**-53
 
 def is_ordered(domain: Domain) -> bool:
     """Return whether values have distances."""
-    return isinstance(domain, Range | Ladder)
+    return isinstance(domain, Range | OrderedChoices)
 
 
 def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
     """Return ``[N]``: each value's position in an ordered domain, from 0 to 1 on its scale; for a
     ladder, the midpoint of one of as many equal parts as it has choices."""
-    if isinstance(domain, Ladder):
+    if isinstance(domain, OrderedChoices):
         places: dict[Scalar, int] = {one: n for n, one in enumerate(sorted(domain.choices))}
         return np.array([(places[value] + 0.5) / len(places) for value in values])
     assert isinstance(domain, Range)
@@ -52,13 +52,13 @@ def near(domain: Domain, value: Scalar, reach: float, rng: Random) -> Scalar:
     if not is_ordered(domain):
         return anywhere(domain, rng)
     grain = 0.0  # the share of the domain that one value takes up, if it is countable
-    if isinstance(domain, Ladder):
+    if isinstance(domain, OrderedChoices):
         grain = 1 / len(domain.choices)
     elif isinstance(domain, WholeRange) and domain.scale == "linear":
         grain = 1 / ((domain.high - domain.low) // domain.step + 1)
     moved = (float(shares(domain, [value])[0]) + rng.gauss(0, max(reach, grain))) % 2
     place = min(moved if moved < 1 else 2 - moved, LAST)
-    if isinstance(domain, Ladder):
+    if isinstance(domain, OrderedChoices):
         return domain.normal(sorted(domain.choices)[int(place * len(domain.choices))])
     return domain.normal(domain.rounded(domain.at(place)))
 

@@ -33,7 +33,7 @@ from tests.support.programs import finished
 from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
-from trajectory.proposals import Idea
+from trajectory.proposals import ModelIdea
 from trajectory.rows import Rules
 
 WHOLE = Rails(MENU, budget=Budget())
@@ -160,7 +160,7 @@ def test_a_models_idea_is_tried_only_if_it_is_about_as_promising_as_the_searchs_
     assert min(worth) < 0.1 * worth[0]
     for idea, kind in ((best, "llm"), (least, "sampler")):
         evidence = memory.evidence.snapshot()
-        evidence.ideas = (Idea(changes=idea, reason="a larger rate", model="tiny"),)
+        evidence.ideas = (ModelIdea(changes=idea, reason="a larger rate", model="tiny"),)
         offer = sampler.propose(replace(memory, evidence=evidence, iter=42))
         assert offer.record.kind == kind
         assert (offer.record.model == "tiny") == (json.loads(offer.raw)["changes"] == idea)

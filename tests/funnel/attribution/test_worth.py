@@ -11,7 +11,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
 from funnel.attribution.result import AttributionPlan, lines, read_attribution
-from funnel.attribution.worth import Estimate, Scatter, contrast, worths
+from funnel.attribution.worth import EstimatedWorth, Scatter, contrast, worths
 from funnel.target.architecture import load_target
 from tests.support.attributions import names, simulated, worlds
 from tests.support.campaigns import installed
@@ -49,7 +49,7 @@ def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
     assert Scatter.of({"a": {0: 1.0}, "b": {0: 2.0}}) is None
 
 
-def holds(estimate: Estimate | None, truth: float) -> bool:
+def holds(estimate: EstimatedWorth | None, truth: float) -> bool:
     found = known(estimate)
     return known(found.low) <= truth <= known(found.high)
 

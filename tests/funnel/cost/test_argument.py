@@ -9,7 +9,7 @@ from autoresearch.errors import CampaignError
 from funnel.cost.argument import argument_view
 from funnel.cost.bill import make_bill
 from funnel.cost.figures import View, rounded_usd, usd_text
-from funnel.cost.measured import Usage, measured_usage
+from funnel.cost.measured import SearchUsage, measured_usage
 from funnel.cost.rates import Rates
 from tests.support.configs import config
 from tests.support.rows import (
@@ -25,10 +25,10 @@ from tests.support.rows import (
 
 def report(**changes: Any) -> dict[str, Any]:
     rates = Rates(**changes)
-    return view(rates, Usage.supposed(rates)).as_json()
+    return view(rates, SearchUsage.supposed(rates)).as_json()
 
 
-def view(rates: Rates, usage: Usage) -> View:
+def view(rates: Rates, usage: SearchUsage) -> View:
     return argument_view(rates, usage, make_bill(rates, usage))
 
 

@@ -10,7 +10,7 @@ import pytest
 from autoresearch.errors import CampaignError, HandoffError, SettingsError
 from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
 from funnel.cost.gpus import GPUS, hourly_usd
-from funnel.cost.measured import Concordance, Measured, Usage
+from funnel.cost.measured import Concordance, SearchEvidence, SearchUsage
 from funnel.cost.ownership import cluster_view
 from funnel.cost.rates import Rates
 from funnel.plan.layout import Cluster, layouts
@@ -152,7 +152,7 @@ def test_what_is_never_taken_away_takes_its_hours_and_what_always_is_is_refused(
 
 
 def test_what_was_measured_stands_beside_and_changes_no_savings() -> None:
-    seen = Measured(
+    seen = SearchEvidence(
         concordance=Concordance(value=0.83, lo=0.55, hi=0.97, configs=8, long_steps=1000),
         lead="a sentence",
     )
@@ -160,9 +160,9 @@ def test_what_was_measured_stands_beside_and_changes_no_savings() -> None:
     assert "83% of the time (55% to 97%, 8 configs)" in fidelity
     assert lead == "a sentence"
     rates = Rates(wrong_pick_rate=0.5, wrong_pick_rate_after=0.2)
-    bill = make_bill(rates, Usage.supposed(rates), CloudRun.supposed(rates), seen)
+    bill = make_bill(rates, SearchUsage.supposed(rates), CloudRun.supposed(rates), seen)
     assert bill.expected_savings_usd == pytest.approx(0.3 * 3360 - 1.0058, abs=0.001)
-    assert len(list(Measured().lines())) == 2
+    assert len(list(SearchEvidence().lines())) == 2
 
 
 def cluster(gpu: str = "h100", gpus: int = 8, **changes: Any) -> tuple[dict[str, Any], bool]:
@@ -251,7 +251,7 @@ def test_firm_capacity_has_its_own_price() -> None:
 
 def test_a_night_takes_its_pairs_too_and_the_phases_are_billed() -> None:
     rates = Rates()
-    bill = make_bill(rates, Usage.supposed(rates))
+    bill = make_bill(rates, SearchUsage.supposed(rates))
     search, long_runs, cloud = bill.search.phases
     assert search.hours == pytest.approx(205 * 88 / 3600)
     assert long_runs.hours == pytest.approx(8 * 1000 / 60 * 88 / 3600)

@@ -8,7 +8,7 @@ import pytest
 
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.schedule import ScheduleShape
-from funnel.forecast.verification import LASTING, Answer, Verification, verify
+from funnel.forecast.verification import LASTING, AnsweredQuestion, Verification, verify
 from tests.funnel.forecast.test_ladder_forecast import FAR, NEAR, forecast_of
 from tests.support.present import known
 
@@ -26,7 +26,7 @@ def compared(log: CloudLog) -> Verification:
     return verify(log, RUN, FORECAST)
 
 
-def answers(found: Verification) -> dict[str, Answer]:
+def answers(found: Verification) -> dict[str, AnsweredQuestion]:
     return {one.question: one for one in found.answers}
 
 

@@ -8,7 +8,7 @@ import pytest
 from agent.menu.files import load_menu
 from autoresearch.errors import TargetError
 from funnel.plan import megatron_flags
-from funnel.plan.booking import Checkpoints, make_schedule
+from funnel.plan.booking import CheckpointPlan, make_schedule
 from funnel.plan.layout import Layout
 from funnel.plan.megatron_flags import flag_words, launch_precision, precision_flags, save_flags
 from funnel.plan.projection import project
@@ -22,7 +22,7 @@ from trainer.backends.kernels import ADAM_EPS
 from trainer.spec import gpt
 
 OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
-CHECKPOINTS = Checkpoints(
+CHECKPOINTS = CheckpointPlan(
     size_gb=1, every_steps=10, every_hours=1, kept_every_steps=240, kept=3, total_gb=3
 )
 

@@ -30,7 +30,7 @@ from tests.support.trials import trial_spec
 from trainer.backends import Backend
 from trainer.backends.compilation import load_kernels
 from trainer.backends.megatron import MegatronBackend, imported
-from trainer.backends.optimizer import AdamW, Rates, optimizer_of
+from trainer.backends.optimizer import AdamW, RateMultiples, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.executors.local import LocalExecutor
 from trainer.memory.parts import parameter_count
@@ -218,7 +218,7 @@ def test_megatron_s_optimizer_takes_the_steps_of_ours(mup: dict[str, Any]) -> No
         betas=(recipe.beta1, recipe.beta2),
         weight_decay=0.3,
         grad_clip=recipe.grad_clip,
-        own_rates=dict.fromkeys(matrices, Rates(0.25, 0.25)) if mup else None,
+        own_rates=dict.fromkeys(matrices, RateMultiples(0.25, 0.25)) if mup else None,
     )
     tokens_BT, targets_BT = batch()
     for step in range(1, 6):

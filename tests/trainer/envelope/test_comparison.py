@@ -14,8 +14,8 @@ from trainer.corpus import Corpus
 from trainer.corpus.prepare import random_corpus
 from trainer.envelope.comparison import (
     QUANTITIES,
+    BackendComparison,
     CompareSettings,
-    Comparison,
     Quantity,
     compare_backends,
 )
@@ -39,7 +39,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 def compared(
     corpus: Corpus, machine: SteppingExecutor, *backends: BackendName, **changes: Any
-) -> Comparison:
+) -> BackendComparison:
     sampler = changes.pop("sampler", None)
     settings = CompareSettings(config=TINY, device="cpu", steps=30, warmup=10, **changes)
     folder = corpus.directory.parent

@@ -10,14 +10,14 @@ from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
 from trajectory.formats.importing import import_campaign, read_imported
 from trajectory.formats.loop_logs import read_tsv
-from trajectory.formats.source import ForeignFile, Source, Wanted
+from trajectory.formats.source import ForeignFile, Source, SourcePart
 from trajectory.formats.standings import Standings
 
 
 def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
     path = tmp_path / "results.tsv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_tsv(Source.read(path), Wanted())
+    return read_tsv(Source.read(path), SourcePart())
 
 
 EXAMPLE = [
@@ -122,8 +122,8 @@ def test_a_column_that_is_asked_for_is_the_score(tmp_path: Path) -> None:
     path.write_text(f"{OTHER}aaa\t30.5\t0.1\tkeep\tbaseline\nbbb\t20\t0.2\tkeep\tx\n")
     for metric in (None, "absent", "accuracy"):
         with pytest.raises(FormatError, match="--metric"):
-            import_campaign(path, tmp_path / "new", Wanted(metric))
-    imported = import_campaign(path, tmp_path / "new", Wanted("score"))
+            import_campaign(path, tmp_path / "new", SourcePart(metric))
+    imported = import_campaign(path, tmp_path / "new", SourcePart("score"))
     assert imported.provenance.measure == "score"
     assert [run.score for run in imported.runs] == [30.5, 20]
 
@@ -187,9 +187,9 @@ def test_another_metric_or_direction_than_the_file_has_is_refused(tmp_path: Path
         import_campaign(path, tmp_path / "campaign")
     path = write(tmp_path, CONFIG, pi_run(1, 1.5, "keep", "baseline"))
     with pytest.raises(FormatError, match="best_val_bpb"):
-        import_campaign(path, tmp_path / "campaign", Wanted("val_loss"))
+        import_campaign(path, tmp_path / "campaign", SourcePart("val_loss"))
     assert not (tmp_path / "campaign").exists()
-    imported = import_campaign(path, tmp_path / "campaign", Wanted("best_val_bpb"))
+    imported = import_campaign(path, tmp_path / "campaign", SourcePart("best_val_bpb"))
     assert imported.provenance.skipped == ()
 
 

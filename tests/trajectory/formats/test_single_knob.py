@@ -19,12 +19,12 @@ from tests.support.foreign import (
     write_jsonl,
 )
 from trajectory.formats.loop_logs import read_single_knob
-from trajectory.formats.source import ForeignFile, Source, Wanted
+from trajectory.formats.source import ForeignFile, Source, SourcePart
 
 
 def read(tmp_path: Path, *lines: Any) -> ForeignFile:
     source = Source.read(write_jsonl(tmp_path / "t.jsonl", list(lines)))
-    return read_single_knob(source, Wanted())
+    return read_single_knob(source, SourcePart())
 
 
 def test_every_run_is_taken_in_under_its_own_measure(tmp_path: Path) -> None:

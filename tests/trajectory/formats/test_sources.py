@@ -26,7 +26,7 @@ from trainer.spec import Place
 from trajectory.formats import loop_logs, source
 from trajectory.formats.foreign import ForeignRun, parse_foreign
 from trajectory.formats.importing import import_campaign, read_imported
-from trajectory.formats.source import Source, Wanted
+from trajectory.formats.source import Source, SourcePart
 from trajectory.formats.tracked import seconds_of, tracked_trials
 from trajectory.journal import read_rows
 from trajectory.rows import Row, dump_row
@@ -79,7 +79,7 @@ def test_a_file_of_nothing_but_nonsense_is_refused_early(tmp_path: Path, reader:
     (tmp_path / "file").write_bytes(header + b"1\n" * (3 << 19))
     last = source.MOST_SKIPPED + 1 + header.count(b"\n")
     with pytest.raises(FormatError, match=rf"line {last} "):
-        reader(Source.read(tmp_path / "file"), Wanted())
+        reader(Source.read(tmp_path / "file"), SourcePart())
 
 
 def test_lines_and_their_length_are_bounded(tmp_path: Path) -> None:

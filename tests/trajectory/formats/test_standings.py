@@ -8,13 +8,13 @@ import pytest
 from tests.support.foreign import HEADER, RESULTS_TSV, evaluated, single_knob_lines, write_jsonl
 from tests.support.present import known
 from trajectory.formats.loop_logs import read_single_knob, read_tsv
-from trajectory.formats.source import Source, Wanted
+from trajectory.formats.source import Source, SourcePart
 from trajectory.formats.standings import Standings
 
 
 def single_knob_standings(tmp_path: Path, lines: list[object]) -> Standings:
     source = Source.read(write_jsonl(tmp_path / "t.jsonl", lines))
-    return Standings.of(read_single_knob(source, Wanted()).runs)
+    return Standings.of(read_single_knob(source, SourcePart()).runs)
 
 
 def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
 def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_path: Path) -> None:
     path = tmp_path / "results.tsv"
     path.write_text(RESULTS_TSV)
-    standings = Standings.of(read_tsv(Source.read(path), Wanted()).runs)
+    standings = Standings.of(read_tsv(Source.read(path), SourcePart()).runs)
     ranked = standings.top(10)
     assert [standing.entry.name for standing in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
     assert standings.noise is None

@@ -15,7 +15,7 @@ from tests.support.places import ROOT
 from tests.support.present import known
 from trajectory.formats.foreign import ForeignRun, more_is_better
 from trajectory.formats.importing import import_campaign, read_campaign_source, read_imported
-from trajectory.formats.source import Wanted
+from trajectory.formats.source import SourcePart
 from trajectory.formats.standings import Standings
 
 KEPT = ROOT / "tests" / "trajectory" / "fixtures" / "trackers"
@@ -98,11 +98,11 @@ def test_one_of_several_studies_is_chosen_and_a_maximized_one_refused(tmp_path: 
         study.optimize(lambda trial: 2 + trial.suggest_float("x", 0, 1), n_trials=2)
     with pytest.raises(FormatError):
         read_campaign_source(file)
-    import_campaign(file, tmp_path / "down", wanted=Wanted(study="down"))
+    import_campaign(file, tmp_path / "down", wanted=SourcePart(study="down"))
     assert len(read_imported(tmp_path / "down").runs) == 2
     for study_name in ("up", "none"):
         with pytest.raises(FormatError):
-            import_campaign(file, tmp_path / study_name, wanted=Wanted(study=study_name))
+            import_campaign(file, tmp_path / study_name, wanted=SourcePart(study=study_name))
         assert not (tmp_path / study_name).exists()
 
 
@@ -118,7 +118,7 @@ def test_a_table_of_weights_and_biases_is_imported(tmp_path: Path) -> None:
     assert runs[0].values == runs[1].values == {"lr": 0.01, "optimizer": "adamw"}
     noise = known(Standings.of(runs).noise)
     assert noise.sigma == pytest.approx(0.1 / 2**0.5)
-    import_campaign(file, tmp_path / "other", wanted=Wanted(metric="train/loss"))
+    import_campaign(file, tmp_path / "other", wanted=SourcePart(metric="train/loss"))
     assert [run.score for run in read_imported(tmp_path / "other").runs] == [3.0, 3.1, None]
 
 
@@ -145,10 +145,10 @@ def test_no_metric_is_ranked_upside_down(tmp_path: Path, metric: str, asked: str
     name = metric.replace("score", "my/score")
     file.write_text(f"Name,State,lr,{name}\na,finished,1,0.5\nb,finished,2,0.9\n")
     with pytest.raises(FormatError, match="--metric") as refused:
-        import_campaign(file, tmp_path / "new", wanted=Wanted(metric=asked))
+        import_campaign(file, tmp_path / "new", wanted=SourcePart(metric=asked))
     assert "\n" not in str(refused.value)
     if metric == "score":
-        import_campaign(file, tmp_path / "new", wanted=Wanted(metric="my/score"))
+        import_campaign(file, tmp_path / "new", wanted=SourcePart(metric="my/score"))
         assert [run.score for run in read_imported(tmp_path / "new").runs] == [0.9, 0.5]
 
 

@@ -5,7 +5,7 @@ import pytest
 from autoresearch.domains.ranges import RealRange, WholeRange
 from tests.support.present import known
 from trainer.spec import Measure
-from trajectory.report.wording import Scores, cell_text, label, rate, shown
+from trajectory.report.wording import ScoreFormat, cell_text, label, rate, shown
 from trajectory.statistics.intervals import of_mean, of_share
 
 
@@ -64,8 +64,8 @@ def test_a_price_is_given_at_least_to_the_cent() -> None:
 
 
 def test_a_score_that_grows_is_told_as_it_was_printed_and_in_its_own_decimals() -> None:
-    accuracy = Scores(Measure(unit="accuracy", direction="maximise", digits=3))
+    accuracy = ScoreFormat(Measure(unit="accuracy", direction="maximise", digits=3))
     assert (accuracy.text(-0.8614), accuracy.signed(-0.0161)) == ("0.861", "+0.016")
     assert accuracy.span(-0.9, -0.8) == "0.800 … 0.900"
     assert (accuracy.text(0.0), accuracy.size(0.01)) == ("0.000", "0.010")
-    assert Scores(Measure(unit="loss", digits=7)).text(0.00022) == "0.0002200"
+    assert ScoreFormat(Measure(unit="loss", digits=7)).text(0.00022) == "0.0002200"

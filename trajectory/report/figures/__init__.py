@@ -12,7 +12,7 @@ from trajectory.report.canvas import Picture
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """One section. It has a template with its id's name, or consists of its figures."""
 
     id: str
@@ -24,15 +24,15 @@ class Section:
     """Whether the page has it even without any of its figures."""
 
 
-SEARCH = Section("search", "The search", "Search")
-BEST = Section("best", "The best configs", "Best", always=True)
-KNOBS = Section("knobs", "What the knobs do", "Knobs")
-COVERED = Section("covered", "Coverage", "Coverage")
-WHO = Section("who", "Proposers", "Proposers")
-LEARNING = Section("learning", "Learning curves", "Curves")
-LONG = Section("long", "Long runs", "Long runs")
-SPENT = Section("spent", "Time, energy and money", "Time")
-ALL = Section("all", "All iterations", "All iterations", always=True)
+SEARCH = ReportSection("search", "The search", "Search")
+BEST = ReportSection("best", "The best configs", "Best", always=True)
+KNOBS = ReportSection("knobs", "What the knobs do", "Knobs")
+COVERED = ReportSection("covered", "Coverage", "Coverage")
+WHO = ReportSection("who", "Proposers", "Proposers")
+LEARNING = ReportSection("learning", "Learning curves", "Curves")
+LONG = ReportSection("long", "Long runs", "Long runs")
+SPENT = ReportSection("spent", "Time, energy and money", "Time")
+ALL = ReportSection("all", "All iterations", "All iterations", always=True)
 
 SECTIONS = (SEARCH, BEST, KNOBS, COVERED, WHO, LEARNING, LONG, SPENT, ALL)
 
@@ -47,7 +47,7 @@ class Figure:
 
     name: str
     """The name of its files, and its anchor in the page."""
-    section: Section
+    section: ReportSection
     """The section that shows it; within a section, figures follow the report's order."""
     caption: str
     """Explanation of how to read it, in plain text, naming only colors that both color schemes

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from agent.commands.machine.compare import compare
 from autoresearch.errors import MachineryError, SpecError
 from tests.support.campaigns import MENU
-from trainer.envelope.comparison import Comparison
+from trainer.envelope.comparison import BackendComparison
 from trainer.machine import cuda_driver
 
 Run = Callable[..., Result]
@@ -45,7 +45,7 @@ def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
     (left,) = found["left_out"]
     assert left["backend"] == "megatron"
     assert found["settings"]["config"]["batch_size"] == 2
-    kept = Comparison.model_validate_json(
+    kept = BackendComparison.model_validate_json(
         (tmp_path / "runs" / "compare-toy" / "comparison.json").read_bytes()
     )
     assert kept.contenders[0].step_ms == torch["step_ms"]

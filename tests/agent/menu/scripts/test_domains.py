@@ -4,7 +4,7 @@ import pytest
 
 from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option, given_by, role_of
-from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.choices import Choices, OrderedChoices
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
 
@@ -33,11 +33,15 @@ def option(name: str, default: Scalar | None, **more: object) -> Option:
         ("warmup_iters", 100, WholeRange(low=0, high=200)),
         ("n_layer", 12, WholeRange(low=6, high=24)),
         ("depth", 1, WholeRange(low=1, high=4)),
-        ("n_head", 12, Ladder(type="int", choices=(3, 6, 12, 24, 48))),
-        ("n_embd", 768, Ladder(type="int", choices=(192, 384, 768, 1536, 3072))),
-        ("batch_size", 100, Ladder(type="int", choices=(25, 50, 100, 200, 400))),
-        ("batch_size", 1, Ladder(type="int", choices=(1, 2, 4))),
-        ("TOTAL_BATCH_SIZE", 2**19, Ladder(type="int", choices=tuple(2**n for n in range(17, 22)))),
+        ("n_head", 12, OrderedChoices(type="int", choices=(3, 6, 12, 24, 48))),
+        ("n_embd", 768, OrderedChoices(type="int", choices=(192, 384, 768, 1536, 3072))),
+        ("batch_size", 100, OrderedChoices(type="int", choices=(25, 50, 100, 200, 400))),
+        ("batch_size", 1, OrderedChoices(type="int", choices=(1, 2, 4))),
+        (
+            "TOTAL_BATCH_SIZE",
+            2**19,
+            OrderedChoices(type="int", choices=tuple(2**n for n in range(17, 22))),
+        ),
         ("WINDOW_PATTERN", "SSSL", Choices(choices=("SSSL", "SSL", "SL", "L"))),
         ("bias", False, Choices(choices=(True, False))),
     ],
@@ -87,7 +91,7 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
     assert domain_of(option("opt", "sgd", choices=("adam", "sgd"))) == Choices(
         choices=("adam", "sgd")
     )
-    assert domain_of(option("width", 64, choices=(64, 96))) == Ladder(choices=(64, 96))
+    assert domain_of(option("width", 64, choices=(64, 96))) == OrderedChoices(choices=(64, 96))
     assert isinstance(domain_of(option("opt", "lion", choices=("adam", "sgd"))), str)
 
 
@@ -105,7 +109,11 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
         ("drop_path", 0.1, RealRange(low=0.0, high=0.5)),
         ("TEMPERATURE", 1, RealRange(low=0.1, high=10.0, scale="log")),
         ("CLIP", 1, RealRange(low=0.1, high=10.0, scale="log")),
-        ("sample_rate", 16000, Ladder(type="int", choices=(4000, 8000, 16000, 32000, 64000))),
+        (
+            "sample_rate",
+            16000,
+            OrderedChoices(type="int", choices=(4000, 8000, 16000, 32000, 64000)),
+        ),
         ("max_depth", 1, WholeRange(low=1, high=4)),
         ("num_leaves", 2, WholeRange(low=2, high=4)),
     ],

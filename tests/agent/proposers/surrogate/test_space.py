@@ -9,7 +9,7 @@ import pytest
 
 from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores
 from agent.proposers.surrogate.space import Space, near, shares
-from autoresearch.domains.choices import Ladder
+from autoresearch.domains.choices import OrderedChoices
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory
@@ -80,10 +80,10 @@ def test_near_is_as_near_as_it_says() -> None:
 
 @pytest.mark.parametrize(
     "domain",
-    [WholeRange(low=0, high=400, step=100), Ladder(type="int", choices=(2, 4, 8, 16, 32))],
+    [WholeRange(low=0, high=400, step=100), OrderedChoices(type="int", choices=(2, 4, 8, 16, 32))],
 )
 def test_where_values_are_counted_the_next_one_is_within_reach(
-    domain: WholeRange | Ladder,
+    domain: WholeRange | OrderedChoices,
 ) -> None:
     rng = Random(3)
     middle = domain.at(0.5)
