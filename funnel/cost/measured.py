@@ -202,7 +202,7 @@ def measured_of(directory: Path) -> SearchEvidence:
 
 def lead_sentence(lead: Lead) -> str:
     """Return a sentence on the lead of a ladder's winner."""
-    trend = "does not clearly grow or melt" if lead.trend == "unclear" else lead.trend
+    trend = "does not clearly grow or shrink" if lead.trend == "unclear" else lead.trend
     return (
         f"on the ladder the winner led the baseline by {lead.at_largest_bpb:.4f} bits per byte "
         f"({lead.at_largest_low:.4f} to {lead.at_largest_high:.4f}) at the largest rung, and the "

@@ -1,4 +1,4 @@
-"""Estimate whether the winner's lead over the baseline grows, holds or melts as both grow.
+"""Estimate whether the winner's lead over the baseline grows, holds or shrinks as both grow.
 
 The lead at one size and length is the baseline's bits per byte minus the winner's, over their
 common seeds. A line in the logarithm of the training compute is fitted to it, weighted by seeds.
@@ -10,7 +10,7 @@ be rounded, rates that fit one rung better than another. So the slope's interval
 two degrees of freedom fewer than there are points. A single seed's luck is part of that scatter; no
 noise of short runs is assumed.
 
-A lead holds only if a melting would have been visible: the slope's interval must exclude a loss or
+A lead holds only if a decline would have been visible: the slope's interval must exclude a loss or
 gain of HOLDS_SHARE of the lead per tenfold of compute.
 """
 
@@ -28,7 +28,7 @@ POWER = 0.80
 FEWEST_POINTS = 4
 HOLDS_SHARE = 0.25
 
-Trend: TypeAlias = Literal["grows", "holds", "melts", "unclear"]
+Trend: TypeAlias = Literal["grows", "holds", "shrinks", "unclear"]
 
 
 class LeadPoint(Frozen):
@@ -54,7 +54,7 @@ class Lead(Frozen):
     at_largest_low: Finite
     at_largest_high: Finite
     per_tenfold_bpb: Finite
-    """Change of the lead with every tenfold of compute; negative if it melts."""
+    """Change of the lead with every tenfold of compute; negative if it shrinks."""
     per_tenfold_low: Finite
     per_tenfold_high: Finite
     stderr: NonNegative
@@ -74,7 +74,7 @@ class Lead(Frozen):
         if self.per_tenfold_low > 0:
             return "grows"
         if self.per_tenfold_high < 0:
-            return "melts"
+            return "shrinks"
         room = HOLDS_SHARE * self.at_largest_bpb
         return "holds" if max(-self.per_tenfold_low, self.per_tenfold_high) < room else "unclear"
 
@@ -85,7 +85,7 @@ class Lead(Frozen):
 
     @property
     def visible_bpb(self) -> float:
-        """The melting per tenfold of compute that four of five ladders like this one would have
+        """The decline per tenfold of compute that four of five ladders like this one would have
         detected: the power.
 
         It approximates the noncentral t, with the observed scatter corrected for the median of its

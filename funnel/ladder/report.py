@@ -87,7 +87,7 @@ def lines(result: LadderResult) -> Iterator[Text]:
 
 
 def lead_lines(lead: Lead) -> Iterator[str]:
-    """Yield the lead, its trend, and the smallest melting that would have been detected."""
+    """Yield the lead, its trend, and the smallest decline that would have been detected."""
     yield (
         f"lead      {lead.at_largest_bpb:+.4f} bpb at the largest rung ({lead.at_largest_low:+.4f} "
         f"to {lead.at_largest_high:+.4f}, {SIGNIFICANCE}), by the line through "
@@ -99,14 +99,14 @@ def lead_lines(lead: Lead) -> Iterator[str]:
     )
     said = {
         "grows": f"it grows: {slope}",
-        "melts": f"it melts: {slope}",
+        "shrinks": f"it shrinks: {slope}",
         "holds": f"it holds within the precision of this ladder: {slope}",
-        "unclear": f"too few or too noisy points to say whether it grows or melts: {slope}",
+        "unclear": f"too few or too noisy points to say whether it grows or shrinks: {slope}",
     }
     yield f"          {said[lead.trend]}"
     share = f", {lead.visible_share:.0%} of the lead" if lead.visible_share is not None else ""
     yield (
-        f"          power: a melting of {lead.visible_bpb:.4f} bpb a tenfold{share} would be seen "
+        f"          power: a decline of {lead.visible_bpb:.4f} bpb a tenfold{share} would be seen "
         "by four ladders of five"
     )
     if not lead.stands:

@@ -210,7 +210,7 @@ def _open_questions(case: LaunchCase, ladder: LadderResult | None) -> Iterator[s
     else:
         if ladder.missing:
             yield f"the ladder still lacks {ladder.missing} runs; run autoresearch ladder"
-        if ladder.lead.trend == "melts" or not ladder.lead.stands:
+        if ladder.lead.trend == "shrinks" or not ladder.lead.stands:
             yield lead_sentence(ladder.lead)
         if ladder.predicted and ladder.predicted.missed is not None:
             yield (

@@ -129,7 +129,7 @@ def test_slow_commands_stay_inside(planted: Planted) -> None:
 
 
 PAGES = (
-    *("now", "iterations", "iterations/1", "iterations/1/code", "top?k=3", "happenings", "queue"),
+    *("now", "iterations", "iterations/1", "iterations/1/code", "top?k=3", "events", "queue"),
     "diff/healthy",
 )
 

@@ -232,8 +232,8 @@ def diff(board: TheBoard, watched: Named, other: str) -> list[tuple[str, str]]:
         raise HTTPException(409, str(error)) from error
 
 
-@router.get("/api/campaigns/{name}/happenings")
-def happenings(watched: Named) -> list[EventRow]:
+@router.get("/api/campaigns/{name}/events")
+def events(watched: Named) -> list[EventRow]:
     """Return the campaign's events, the newest first."""
     return watched.follower.state.newest(EventRow, MOST_EVENTS)
 

@@ -1,4 +1,4 @@
-"""A lead grows, holds or melts: error rates of the verdict, and the smallest detectable change."""
+"""A lead grows, holds or shrinks: error rates of the verdict, and the detectable change."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_intervals_hold_what_they_say() -> None:
         assert 0.906 < held / 400 < 0.994
 
 
-@pytest.mark.parametrize(("per_tenfold", "trend"), [(0.03, "grows"), (-0.03, "melts")])
+@pytest.mark.parametrize(("per_tenfold", "trend"), [(0.03, "grows"), (-0.03, "shrinks")])
 def test_a_plain_trend_is_reported(per_tenfold: float, trend: str) -> None:
     said = [fitted(0.1, per_tenfold, seed).trend for seed in range(50)]
     assert said.count(trend) >= 48
@@ -59,7 +59,7 @@ def test_a_plain_trend_is_reported(per_tenfold: float, trend: str) -> None:
 def test_a_lead_that_stays_is_seldom_said_to_move() -> None:
     said = [fitted(0.1, 0.0, seed).trend for seed in range(200)]
     # 5% of 200, plus four standard deviations
-    assert said.count("grows") + said.count("melts") <= 22
+    assert said.count("grows") + said.count("shrinks") <= 22
     assert said.count("holds") > 100
     hidden = [fitted(0.01, 0.0, seed).trend for seed in range(50)]
     assert hidden.count("holds") < 5, "what noise hides is not called holding"
@@ -68,7 +68,7 @@ def test_a_lead_that_stays_is_seldom_said_to_move() -> None:
 
 def test_the_stated_power_is_had() -> None:
     visible = float(np.median([fitted(0.1, 0.0, seed).visible_bpb for seed in range(100)]))
-    seen = [fitted(0.1, -visible, 1000 + seed).trend == "melts" for seed in range(200)]
+    seen = [fitted(0.1, -visible, 1000 + seed).trend == "shrinks" for seed in range(200)]
     assert 0.68 < np.mean(seen) < 0.92
 
 
