@@ -53,7 +53,7 @@ def one_ask(endpoint: Endpoint, task: str, number: int, tokens: int) -> dict[str
             offer = llm.choose(memory, slate, arms)
         else:
             offer = llm.propose(memory)
-        record, changes = offer.record, json.loads(offer.raw)["changes"]
+        record, changes = offer.record, offer.reply.changes
         attempts = record.attempts
     except ProposerError as error:
         attempts = error.attempts

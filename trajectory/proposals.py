@@ -98,11 +98,6 @@ class Proposal(Frozen):
     """Knobs that the proposal set to their current value, so that nothing changed. Rows of schemas
     before 3 list them among the changes."""
 
-    @property
-    def raw(self) -> str:
-        """A reply that the rails would read as this proposal."""
-        return self.model_dump_json(include={"changes", "reason"})
-
 
 class Verdict(Frozen):
     """The rails' verdict. ``why`` is one sentence, empty if the proposal is allowed."""

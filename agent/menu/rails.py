@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.menu.files import ProxyMenu
-from agent.menu.replies import Form, read_reply
+from agent.menu.replies import Form, ParsedReply, read_reply
 from agent.menu.reply_objects import ReplyError
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
@@ -88,13 +88,16 @@ class Rails:
         """
         self.form: Form = form
 
-    def check(self, raw: str, reference: AnyConfig, tried: Container[str] = ()) -> Checked:
-        """Return the verdict on a raw reply that edits ``reference``.
+    def check(
+        self, reply: str | ParsedReply | Proposal, reference: AnyConfig, tried: Container[str] = ()
+    ) -> Checked:
+        """Return the verdict on a reply that edits ``reference``, raw or read before.
 
         ``tried`` holds config hashes. No content of a reply raises an error.
         """
         try:
-            reply = read_reply(raw, self.form)
+            if isinstance(reply, str):
+                reply = read_reply(reply, self.form)
         except ReplyError as error:
             return Checked(Verdict(allowed=False, rail="schema", why=str(error)), None, None)
         domains, now = self.menu.domains, self.menu.knob_values(reference)

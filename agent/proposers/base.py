@@ -1,7 +1,7 @@
 """Define the interface of proposers, which make an offer from a campaign's memory.
 
-An offer is text. The rails check every offer, the sampler's as well as a language model's, and
-nothing else trusts one before that.
+The rails check every offer, the sampler's as well as a language model's, and nothing else trusts
+one before that. A language model's text is read once, by its proposer.
 """
 
 from collections.abc import Container
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.menu.files import ProxyMenu
+from agent.menu.replies import ParsedReply
 from agent.proposers.priors import Prior
 from autoresearch.errors import AutoresearchError
 from trainer.spec import AnyConfig, CorpusInfo
 from trajectory.evidence import Evidence
-from trajectory.proposals import Attempt, ProposerRecord
+from trajectory.proposals import Attempt, Proposal, ProposerRecord
 from trajectory.rows import Rules
 
 FEW_CHANGES = 3
@@ -74,9 +75,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An untrusted proposal: JSON text for the rails, and how it was made."""
+    """An untrusted proposal, and how it was made."""
 
-    raw: str
+    reply: ParsedReply | Proposal
     record: ProposerRecord
 
 

@@ -53,7 +53,7 @@ class LibraryProposer:
         if draw is None:
             return self.then.propose(memory)
         record = ProposerRecord(kind=LIBRARY, latency_s=time.monotonic() - began)
-        return Offer(draw.raw, record)
+        return Offer(draw, record)
 
 
 def changes_for(idea: Idea, memory: Memory) -> dict[str, Scalar]:

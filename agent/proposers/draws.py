@@ -1,6 +1,5 @@
 """Draw proposals: choose which knobs to change, and draw until the rails allow one."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from random import Random
 from typing import Self, TypeAlias
 
 from agent.menu.rails import Rails
+from agent.menu.replies import ParsedReply
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.surrogate.space import anywhere
 from autoresearch.domains.base import Domain
@@ -22,17 +22,11 @@ UNIFORM_DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """A proposal before it is text."""
+class Draw(ParsedReply):
+    """A proposal of a search."""
 
-    changes: dict[str, Scalar]
-    reason: str
     model: str | None = None
     """Language model whose idea it is, if any."""
-
-    @property
-    def raw(self) -> str:
-        return json.dumps({"changes": self.changes, "reason": self.reason})
 
 
 def rng_for(who: str, memory: Memory) -> Random:
@@ -134,7 +128,7 @@ def offered(
         )
     author = MODEL if draw.model else kind
     latency_s = time.monotonic() - began
-    return Offer(draw.raw, ProposerRecord(kind=author, model=draw.model, latency_s=latency_s))
+    return Offer(draw, ProposerRecord(kind=author, model=draw.model, latency_s=latency_s))
 
 
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:
@@ -150,7 +144,7 @@ def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
     def allowed(draw: Draw) -> bool:
         if not draw.changes:
             return False
-        return rails.check(draw.raw, memory.reference, tried).verdict.allowed
+        return rails.check(draw, memory.reference, tried).verdict.allowed
 
     return allowed
 

@@ -14,7 +14,6 @@ A language model that only picks from such a slate cannot propose anything worse
 would have proposed by itself, and even half-good picks pay (docs/search.md).
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -69,7 +68,7 @@ class Slate:
         offers = [sampler.propose(memory)]
         known = memory
         for place in range(1, SIZE):
-            config = rails.check(offers[-1].raw, memory.reference, known.tried).config
+            config = rails.check(offers[-1].reply, memory.reference, known.tried).config
             if config is None:
                 break
             known = replace(
@@ -79,7 +78,7 @@ class Slate:
                 offers.append(sampler.propose(known))
             except ProposerError:  # of a menu that is nearly exhausted
                 break
-        edits: list[dict[str, Scalar]] = [json.loads(offer.raw)["changes"] for offer in offers]
+        edits = [offer.reply.changes for offer in offers]
         observed = Observed.of(memory.evidence)
         priors = prior_points(memory, len(observed.measured))
         # of everything measured so far, without the configs in flight

@@ -52,7 +52,7 @@ class Answer:
         """
         began = time.monotonic()
         offer = propose(memory)
-        checked = rails.check(offer.raw, memory.reference, memory.tried)
+        checked = rails.check(offer.reply, memory.reference, memory.tried)
         return cls(memory, offer, checked, began)
 
 
@@ -231,7 +231,7 @@ class PendingFiles:
             reference = configs.get(one.reference_hash)
             if one.iter in done or not (one.proposal and one.config and reference):
                 continue
-            if rails.check(one.proposal.raw, reference.config, configs).config == one.config:
+            if rails.check(one.proposal, reference.config, configs).config == one.config:
                 left.append(one)
         return left
 

@@ -158,7 +158,7 @@ class Loop:
             return self._raced(self._left.pop(0))
         if (queued := self._queue.take()) is not None:
             record = ProposerRecord(kind=QUEUED, author=queued.author, queue_id=queued.id)
-            offer = Offer(queued.proposal.raw, record)
+            offer = Offer(queued.proposal, record)
             memory = self._memory(next(self._numbers))
             answer: Answer | None = Answer.to(memory, lambda _: offer, self.rails)
         else:

@@ -86,7 +86,7 @@ def truths_of(world: World, rails: Rails, memory: Memory, offers: Sequence[Offer
     """Return the true objective of each offer."""
     found = []
     for offer in offers:
-        config = rails.check(offer.raw, memory.reference, memory.tried).config
+        config = rails.check(offer.reply, memory.reference, memory.tried).config
         truth = None if config is None else world.truth(gpt(config))
         found.append(float("inf") if truth is None else truth)
     return found
@@ -129,17 +129,17 @@ class Choosing:
         if arm == "own":
             offers = tuple(self._own(rng, memory))
         truths = truths_of(self._world, self._rails, memory, offers)
-        raw = offers[self._choose(rng, truths)].raw
+        reply = offers[self._choose(rng, truths)].reply
         self._seen.append([memory.iter, arm])
-        prediction = slate.prediction(json.loads(raw)["changes"])
-        return Offer(raw, ProposerRecord(kind=MODEL, arm=arm, prediction=prediction))
+        prediction = slate.prediction(reply.changes)
+        return Offer(reply, ProposerRecord(kind=MODEL, arm=arm, prediction=prediction))
 
     def _own(self, rng: Random, memory: Memory) -> Iterator[Offer]:
         """Yield small edits, as many as a slate has."""
         allowed = gate(self._rails, memory)
         draws = filter(allowed, uniform_draws(rng, memory, "an idea of its own"))
         for draw in islice(draws, SIZE):
-            yield Offer(draw.raw, ProposerRecord(kind=MODEL))
+            yield Offer(draw, ProposerRecord(kind=MODEL))
 
 
 class Textbook:
@@ -154,7 +154,7 @@ class Textbook:
         draw = first_allowed(self._rails, memory, draws, len(TEXTBOOK))
         if draw is None:
             return SamplerProposer(self._rails).propose(memory)
-        return Offer(draw.raw, ProposerRecord(kind="textbook"))
+        return Offer(draw, ProposerRecord(kind="textbook"))
 
 
 def arms(world: World, seen: list[Any]) -> dict[str, MakeProposer]:

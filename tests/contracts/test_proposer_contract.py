@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -71,11 +70,11 @@ def test_an_offer_follows_from_the_memory(make: Callable[[], Proposer], memory: 
     before = state(memory)
     proposer = make()
     offer = proposer.propose(memory)
-    assert proposer.propose(memory).raw == make().propose(memory).raw == offer.raw
+    assert proposer.propose(memory).reply == make().propose(memory).reply == offer.reply
     assert state(memory) == before
-    verdict = RAILS.check(offer.raw, memory.reference, memory.evidence.configs).verdict
+    verdict = RAILS.check(offer.reply, memory.reference, memory.evidence.configs).verdict
     assert verdict.allowed, verdict.why
-    proposal = Proposal.model_validate(json.loads(offer.raw))
+    proposal = Proposal(changes=dict(offer.reply.changes), reason=offer.reply.reason)
     assert 1 <= len(proposal.changes) <= memory.max_changes
     assert 0 < len(proposal.reason) <= 500
     assert offer.record.kind in KINDS

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from agent.menu.replies import read_reply
 from agent.proposers.base import Memory, Offer, ProposerError
 from trajectory.proposals import ProposerRecord
 
@@ -22,4 +23,4 @@ class ScriptedProposer:
                 f"the script ends after {len(self._raws)} proposals and iteration {memory.iter} "
                 "asks for one more; write a longer script"
             )
-        return Offer(self._raws[memory.iter - 1], ProposerRecord(kind="scripted"))
+        return Offer(read_reply(self._raws[memory.iter - 1]), ProposerRecord(kind="scripted"))

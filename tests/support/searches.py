@@ -1,6 +1,5 @@
 """Run searches over a synthetic objective, with and without earlier campaigns to learn from."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,7 +64,7 @@ def search(
     best = bpb(MENU.baseline)
     found: list[float] = []
     for _ in range(iterations):
-        changes = json.loads(proposer.propose(memory).raw)["changes"]
+        changes = dict(proposer.propose(memory).reply.changes)
         config = MENU.apply(memory.reference, changes)
         memory = remember(memory, changes, bpb(config) + rng.gauss(0, SIGMA))
         if bpb(config) < best:

@@ -219,12 +219,6 @@ def test_only_a_row_that_restates_says_so() -> None:
     assert "restated" not in Proposal(changes={"lr": 1e-3}, reason="x").model_dump_json()
 
 
-@pytest.mark.parametrize("restated", [{}, {"beta1": 0.9}])
-def test_a_proposal_is_the_reply_that_makes_it(restated: dict[str, float]) -> None:
-    proposal = Proposal(changes={"lr": 1e-3}, reason="x", restated=restated)
-    assert json.loads(proposal.raw) == {"changes": {"lr": 1e-3}, "reason": "x"}
-
-
 def test_this_schema_has_a_journal_kept_as_a_fixture() -> None:
     lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
     written = [json.loads(dump_row(parse_row(line))) for line in lines]

@@ -4,7 +4,6 @@ An iteration has one prompt and, if the rails refuse the answer, up to two furth
 the model sees the verdict. Every exchange is stored raw.
 """
 
-import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.menu.rails import Rails
-from agent.menu.replies import OWN, read_code_reply, read_slate_reply
+from agent.menu.replies import OWN, ParsedReply, read_code_reply, read_reply, read_slate_reply
 from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.hybrid import Slate
@@ -36,9 +35,10 @@ KEPT_CHARACTERS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A reply as the rails read it."""
+    """A reply as the rails check it."""
 
-    raw: str
+    reply: ParsedReply | None
+    """None if it could not be read."""
     arm: Arm | None = None
     expected: float | None = None
     """Difference of objectives that the model expects."""
@@ -62,22 +62,22 @@ class _Task:
         return slate_schema(self.memory, self.slate.names, self.arms)
 
     def read(self, text: str) -> _Answer:
-        """Return a reply's proposal as text for the rails.
+        """Return a reply's proposal for the rails.
 
-        :raises ReplyError: if a reply to a slate chooses nothing.
+        :raises ReplyError: if there is none in it.
         """
         if self.slate is None:
-            return _Answer(text)
+            return _Answer(read_reply(text))
         said = read_slate_reply(text, [*self.slate.names, *((OWN,) if "own" in self.arms else ())])
         measure, expected = self.memory.menu.measure, said.expected
         if expected is not None:
             expected = measure.objective(expected) / measure.parts
-        changes: Mapping[str, Scalar] = said.proposal.changes
+        proposal = said.proposal
         if said.pick is not None:
-            changes = self.slate.candidates[self.slate.names.index(said.pick)].changes
-        raw = json.dumps({"changes": changes, "reason": said.proposal.reason})
+            candidate = self.slate.candidates[self.slate.names.index(said.pick)]
+            proposal = replace(proposal, changes=dict(candidate.changes))
         arm: Arm = "own" if said.pick is None else "pick"
-        return _Answer(raw, arm, expected, ideas=said.ideas)
+        return _Answer(proposal, arm, expected, ideas=said.ideas)
 
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
         return prompter.prompt(self.memory, self.slate, self.arms, context=context)
@@ -116,7 +116,7 @@ class _Writing:
         :raises ReplyError: if there is none in it.
         """
         code, reason = read_code_reply(text)
-        return _Answer(json.dumps({"changes": {self.name: code}, "reason": reason}))
+        return _Answer(ParsedReply({self.name: code}, reason))
 
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
         return prompter.code_prompt(self.memory, self.name, context=context)
@@ -192,7 +192,7 @@ class LlmProposer:
                     reply = self._endpoint.ask(messages, task.schema, warmer=warmer)
                 attempt, answer, why = self._judged(reply, task)
                 attempts.append(attempt)
-                if answer.proposal is not None:
+                if answer.reply is not None and answer.proposal is not None:
                     record = ProposerRecord(
                         kind=MODEL,
                         model=self._endpoint.model,
@@ -201,7 +201,7 @@ class LlmProposer:
                         latency_s=time.monotonic() - began,
                         **task.record(answer),
                     )
-                    return Offer(answer.raw, record)
+                    return Offer(answer.reply, record)
                 messages += task.repair(self._prompter, why, attempt.raw)
             raise self._error(
                 f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, "
@@ -238,17 +238,18 @@ class LlmProposer:
         """Return the record of a reply, its content, and what the model should know about its
         refusal."""
         memory = task.memory
-        verdict, answer, used = None, _Answer(reply.text), ""
+        verdict, answer, used = None, _Answer(None), ""
         if reply.error is None:
             try:
                 answer = task.read(reply.text)
-                checked = self._rails.check(answer.raw, memory.reference, memory.tried)
+                assert answer.reply is not None
+                checked = self._rails.check(answer.reply, memory.reference, memory.tried)
                 verdict = checked.verdict
                 if verdict.allowed:
                     ideas = []
                     for changes in answer.ideas:
-                        raw = json.dumps({"changes": changes, "reason": ""})
-                        idea = self._rails.check(raw, memory.reference, memory.tried)
+                        said = ParsedReply(dict(changes), "")
+                        idea = self._rails.check(said, memory.reference, memory.tried)
                         if idea.config is not None and idea.proposal is not None:
                             ideas.append(idea.proposal.changes)
                     answer = replace(answer, proposal=checked.proposal, ideas=tuple(ideas))

@@ -248,9 +248,9 @@ def test_proposers_turn_ratios_as_any_knob(
     turned: set[str] = set()
     for _ in range(20):
         offer = kind(rails).propose(memory)
-        changes = json.loads(offer.raw)["changes"]
+        changes = offer.reply.changes
         turned |= changes.keys()
-        assert rails.check(offer.raw, memory.reference).verdict.allowed
+        assert rails.check(offer.reply, memory.reference).verdict.allowed
         memory = remember(memory, changes, 3.8 + rng.random() / 10)
     assert {"head_dim", "ffn_ratio"} <= turned
     effects_of = effects(menu, memory.evidence.configs.values(), None)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.menu.rails import Rails
-from agent.menu.replies import read_code_reply
+from agent.menu.replies import ParsedReply, read_code_reply
 from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.code import CodeSplit, LibraryProposer
@@ -24,7 +24,7 @@ from trajectory.track_record import CODE, NUMBERS, Credit, earned
 
 MENU = code_menu("activation", "update", "gate")
 RAILS = Rails(MENU, budget=Budget())
-NUMBER = Offer('{"changes": {"lr": 0.004}, "reason": "r"}', ProposerRecord(kind="sampler"))
+NUMBER = Offer(ParsedReply({"lr": 0.004}, "r"), ProposerRecord(kind="sampler"))
 KEY = "code.activation"
 GOOD = "def activation(x):\n    return F.relu(x) ** 3"
 STEALS = "import os\ndef activation(x):\n    return x"
@@ -46,7 +46,7 @@ class Writer:
         if self.error:
             raise self.error
         changes = {KEY: GOOD}
-        return Offer(json.dumps({"changes": changes, "reason": ""}), ProposerRecord(kind="llm"))
+        return Offer(ParsedReply(changes, ""), ProposerRecord(kind="llm"))
 
 
 def turns(writer: Writer | None = None) -> CodeSplit:
@@ -136,7 +136,7 @@ def test_bad_replies_are_refused_with_a_reason_until_a_good_one() -> None:
     with OpenAIServer([says(reply(STEALS)), says(reply(MIXES)), says(fenced)]) as server:
         offer = model_at(server, RAILS).write(fresh_memory(MENU), KEY)
         chats = server.chats
-    assert json.loads(offer.raw)["changes"] == {KEY: GOOD + "\n"}
+    assert offer.reply.changes == {KEY: GOOD + "\n"}
     verdicts = [one.verdict for one in offer.record.attempts]
     assert [verdict and verdict.rail for verdict in verdicts] == ["code", "code", None]
     last = chats[-1]["messages"]
@@ -191,4 +191,4 @@ def test_the_sampler_goes_on_from_a_reference_with_code_of_others() -> None:
     sampler = SamplerProposer(RAILS, chance=0.0)
     for iteration in range(100, 105):
         offer = sampler.propose(replace(memory, iter=iteration))
-        assert RAILS.check(offer.raw, memory.reference).verdict.allowed
+        assert RAILS.check(offer.reply, memory.reference).verdict.allowed

@@ -5,6 +5,7 @@ from statistics import fmean
 
 import pytest
 
+from agent.menu.replies import read_reply
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
 from agent.proposers.choice import choose_proposer
 from agent.proposers.draws import RandomProposer
@@ -34,7 +35,7 @@ class Model:
     def propose(self, memory: Memory) -> Offer:
         if self.error is not None:
             raise self.error
-        return Offer(OWN, ProposerRecord(kind="llm"))
+        return Offer(read_reply(OWN), ProposerRecord(kind="llm"))
 
     def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
         self.asked.append((memory.iter, slate, arms))
@@ -122,8 +123,10 @@ def test_a_slate_holds_the_samplers_own_proposal_and_other_allowed_ones() -> Non
     hybrid_of(model).propose(memory)
     ((_, slate, arms),) = model.asked
     assert arms == ("pick", "own")
-    assert slate.offers[0].raw == SamplerProposer(RAILS).propose(memory).raw
-    configs = {RAILS.check(one.raw, memory.reference, memory.tried).config for one in slate.offers}
+    assert slate.offers[0].reply == SamplerProposer(RAILS).propose(memory).reply
+    configs = {
+        RAILS.check(one.reply, memory.reference, memory.tried).config for one in slate.offers
+    }
     assert len(configs - {None}) == SIZE
     assert all(one.sd > 0 for one in slate.candidates)
     predicted = slate.prediction(slate.candidates[1].changes)

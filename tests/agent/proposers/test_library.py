@@ -176,11 +176,11 @@ def test_cautious_updates_never_move_up_the_gradient() -> None:
 def test_each_idea_is_tried_once_and_then_another_proposer_follows() -> None:
     menu = code_menu("activation", "gate")
     memory = fresh_memory(menu)
-    then = ScriptedProposer(["{}"] * 100)
+    then = ScriptedProposer(['{"changes": {"lr": 0.004}, "reason": "r"}'] * 100)
     proposer = LibraryProposer(Rails(menu, budget=Budget()), then)
     seen = []
     while (offer := proposer.propose(memory)).record.kind == "library":
-        changes = json.loads(offer.raw)["changes"]
+        changes = offer.reply.changes
         seen.append(frozenset(changes))
         memory = remember(memory, changes, 3.9)
     count = sum(idea.slot in {"activation", "gate"} for idea in ideas())

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -123,7 +122,7 @@ def test_a_campaign_that_repeats_nothing_moves_the_sampler_by_less(tmp_path: Pat
     offer = SamplerProposer(RAILS, chance=0.0).propose(
         replace(fresh_memory(), priors=(replace(PRIOR, configs=priors["once"].configs),))
     )
-    assert "of earlier campaigns" in json.loads(offer.raw)["reason"]
+    assert "of earlier campaigns" in offer.reply.reason
 
 
 def test_the_newest_earlier_campaign_of_the_menu_is_found(tmp_path: Path) -> None:
@@ -278,8 +277,8 @@ def test_some_knobs_only_are_enough() -> None:
     of_lr = (PriorConfig({"lr": 1e-3 * (1 + n / 10)}, float(n)) for n in range(20))
     some = Prior("x", "0" * 64, 20, tuple(of_lr), (), 0, None)
     offer = SamplerProposer(RAILS, chance=0.0).propose(replace(fresh_memory(), priors=(some,)))
-    assert "of earlier campaigns" in json.loads(offer.raw)["reason"]
-    assert RAILS.check(offer.raw, MENU.baseline, {}).verdict.allowed
+    assert "of earlier campaigns" in offer.reply.reason
+    assert RAILS.check(offer.reply, MENU.baseline, {}).verdict.allowed
 
 
 @pytest.mark.slow

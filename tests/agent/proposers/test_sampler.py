@@ -1,4 +1,3 @@
-import json
 import math
 import re
 import sys
@@ -40,12 +39,12 @@ WHOLE = Rails(MENU, budget=Budget())
 
 
 def changes(proposer: Proposer, memory: Memory) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = json.loads(proposer.propose(memory).raw)["changes"]
+    found: dict[str, Scalar] = proposer.propose(memory).reply.changes
     return found
 
 
 def reason(proposer: Proposer, memory: Memory) -> str:
-    return str(json.loads(proposer.propose(memory).raw)["reason"])
+    return str(proposer.propose(memory).reply.reason)
 
 
 @pytest.mark.slow
@@ -53,10 +52,10 @@ def test_another_process_offers_the_same() -> None:
     script = (
         "from tests.support.memories import *\n"
         "from agent.proposers.sampler import SamplerProposer\n"
-        "print(SamplerProposer(RAILS).propose(memory_of(40)).raw, end='')"
+        "print(SamplerProposer(RAILS).propose(memory_of(40)).reply, end='')"
     )
     other = finished(sys.executable, "-c", script)
-    assert other.stdout == SamplerProposer(RAILS).propose(memory_of(40)).raw
+    assert other.stdout == str(SamplerProposer(RAILS).propose(memory_of(40)).reply)
 
 
 def test_chance_rules_until_enough_is_measured() -> None:
@@ -163,7 +162,7 @@ def test_a_models_idea_is_tried_only_if_it_is_about_as_promising_as_the_searchs_
         evidence.ideas = (ModelIdea(changes=idea, reason="a larger rate", model="tiny"),)
         offer = sampler.propose(replace(memory, evidence=evidence, iter=42))
         assert offer.record.kind == kind
-        assert (offer.record.model == "tiny") == (json.loads(offer.raw)["changes"] == idea)
+        assert (offer.record.model == "tiny") == (offer.reply.changes == idea)
 
 
 @pytest.mark.slow
@@ -248,5 +247,5 @@ def test_it_goes_on_where_the_reference_failed_on_a_seed_and_nothing_else_was_me
     own.failures.extend([failed_trial()] * 6)
     memory = remember(memory, {"lr": 0.02}, None)
     for iteration in range(2, 12):
-        raw = SamplerProposer(WHOLE, chance=0.0).propose(replace(memory, iter=iteration)).raw
-        assert WHOLE.check(raw, memory.reference, memory.evidence.configs).verdict.allowed
+        reply = SamplerProposer(WHOLE, chance=0.0).propose(replace(memory, iter=iteration)).reply
+        assert WHOLE.check(reply, memory.reference, memory.evidence.configs).verdict.allowed

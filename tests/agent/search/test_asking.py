@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.menu.rails import Rails
+from agent.menu.replies import ParsedReply
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
@@ -34,7 +35,7 @@ class Slow:
         assert self.may.wait()
         if self._error is not None:
             raise self._error
-        return Offer('{"changes": {"lr": 0.004}, "reason": "r"}', ProposerRecord(kind="slow"))
+        return Offer(ParsedReply({"lr": 0.004}, "r"), ProposerRecord(kind="slow"))
 
 
 @pytest.mark.parametrize("error", [None, ProposerError("exhausted"), ValueError("a bug")])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.menu.replies import read_reply
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.failures import (
     ContextError,
@@ -160,7 +161,7 @@ def test_a_question_that_is_too_long_is_asked_once_and_then_shorter(
         return  # no prompt fits
     memory, good = memory_of(60), raw({"lr": 0.004})
     with OpenAIServer([refuses(status, said), says(good)]) as server:
-        assert model_at(server).propose(memory).raw == good
+        assert model_at(server).propose(memory).reply == read_reply(good)
         assert len(server.chats) == 2
         assert {mode_of(chat) for chat in server.chats} == {"json_schema"}
     long, short = (sum(len(turn["content"]) for turn in chat["messages"]) for chat in server.chats)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.menu.replies import ParsedReply, read_reply
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompter
@@ -37,7 +38,8 @@ def test_the_request_is_the_prompt_and_an_allowed_reply_is_offered_with_its_reco
     assert schema_of(body) == proposal_schema(memory)
     record = offer.record
     (attempt,) = record.attempts
-    assert offer.raw == attempt.raw == fenced
+    assert offer.reply == read_reply(GOOD)
+    assert attempt.raw == fenced
     assert record.latency_s >= attempt.latency_s > 0
     assert record == ProposerRecord(
         kind="llm",
@@ -160,10 +162,7 @@ def test_a_pick_is_the_candidates_own_proposal_with_the_models_reason() -> None:
         offer = model_at(server).choose(memory, slate, ("pick",))
     (body,) = server.chats
     assert schema_of(body) == slate_schema(memory, "ABCD", ("pick",))
-    assert json.loads(offer.raw) == {
-        "changes": slate.candidates[2].changes,
-        "reason": "#12 measured -31",
-    }
+    assert offer.reply == ParsedReply(dict(slate.candidates[2].changes), "#12 measured -31")
     record = offer.record
     assert (record.kind, record.arm, record.expected) == ("llm", "pick", -0.02)
     assert record.overrode == slate.candidates[0].changes
@@ -195,7 +194,7 @@ def test_a_reply_to_a_slate_names_a_candidate_or_own_changes_where_they_are_allo
     assert (offer.record.arm, offer.record.expected) == record
     assert [one.verdict and one.verdict.rail for one in offer.record.attempts] == rails
     if record[0] == "own":
-        assert json.loads(offer.raw)["changes"] == {"lr": 0.00413}
+        assert offer.reply.changes == {"lr": 0.00413}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ def test_a_pick_in_other_words_is_understood(said: object) -> None:
     with OpenAIServer([says(json.dumps({"Pick": said, "reason": "r", "changes": None}))]) as server:
         offer = model_at(server).choose(memory, slate, ("pick", "own"))
         assert len(server.chats) == 1
-    assert json.loads(offer.raw)["changes"] == slate.candidates[1].changes
+    assert offer.reply.changes == slate.candidates[1].changes
 
 
 @pytest.mark.parametrize("said", ["A or B", "ABC", "a b", "the best", {"candidate": "B"}])
@@ -247,7 +246,7 @@ def test_a_config_already_tried_is_refused_with_the_values_that_are_used_up() ->
         offer = model_at(server).propose(memory)
     assert offer.record.attempts[0].verdict is not None
     assert offer.record.attempts[0].verdict.rail == "novelty"
-    assert json.loads(offer.raw)["changes"] == {"lr": 0.005}
+    assert offer.reply.changes == {"lr": 0.005}
     assert "1 value of lr alone" in server.chats[1]["messages"][-1]["content"]
 
 
@@ -262,7 +261,7 @@ def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
     memory = memory_of(60)
     tells = {"meta": {"n_ctx": 2048, "n_ctx_train": 8192}}
     with OpenAIServer([says(raw({"lr": 99})), says(GOOD)], tells=tells) as server:
-        assert model_at(server).propose(memory).raw == GOOD
+        assert model_at(server).propose(memory).reply == read_reply(GOOD)
     first, repair = server.chats
     assert first["max_tokens"] == repair["max_tokens"] == 256
     prompt = Prompter(Budget()).prompt(memory, context=2048)

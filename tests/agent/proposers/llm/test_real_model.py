@@ -62,7 +62,7 @@ def test_it_proposes_within_a_short_context(served: tuple[str, str]) -> None:
             assert all(attempt.error is None for attempt in attempts), "the server served them all"
         else:
             attempts = offer.record.attempts
-            assert RAILS.check(offer.raw, memory.reference, memory.evidence.configs).config
+            assert RAILS.check(offer.reply, memory.reference, memory.evidence.configs).config
             proposed += 1
         assert {attempt.mode for attempt in attempts} == {MODES[name]}
         for attempt in attempts:
