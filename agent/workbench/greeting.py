@@ -7,6 +7,7 @@ also measures how well a config tolerates repetition.
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from agent.menu.proxy_menu import ProxyMenu
 from agent.search.campaign import Campaign
@@ -47,7 +48,7 @@ def greet(
         _greet_corpus(session, target_tokens, iters)
     else:
         print_lines(session.console, session.own.lines())
-        doubts = static_findings(campaign.menu, session.own)
+        doubts = static_findings(session.own.table, Path(session.own.script.directory))
         print_lines(session.console, (f"          {one}" for one in doubts), "yellow")
         details = [*session.own.details(), *details] if verbose else []
     session.say(f"sandbox   {session.executor.describe()}")

@@ -56,8 +56,7 @@ class OwnTrainer:
                 )
         else:
             _refuse_unfinished(menu)
-            beside = Path(source).expanduser().absolute().parent
-            directory = (beside / Path(table.directory).expanduser()).resolve()
+            directory = script_folder(source, table)
         first_trial = campaign.resolve() / TRIALS_DIR / nth_trial_id(1)
         try:
             command = command_of(table, directory)
@@ -114,6 +113,12 @@ class OwnTrainer:
         for path in self.command.programs:
             yield str(path)
         yield from self.command.reads
+
+
+def script_folder(source: str, table: TrainerTable) -> Path:
+    """Return the script's directory, which a menu states relative to its file, the source."""
+    beside = Path(source).expanduser().absolute().parent
+    return (beside / Path(table.directory).expanduser()).resolve()
 
 
 def environments_above(directory: Path, program: Path) -> Path | None:

@@ -10,7 +10,6 @@ script's text.
 
 import ast
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,9 @@ from agent.menu.scripts.metrics import direction_of
 from agent.menu.scripts.option import is_named, says, words_of
 from agent.menu.scripts.reading import text_of
 from agent.menu.scripts.tree import calls, last_name
+from agent.menu.trainer_table import TrainerTable
 from agent.workbench.dry_start import run_config
-from agent.workbench.own_trainer import OwnTrainer
+from agent.workbench.own_trainer import script_folder
 from autoresearch.errors import MenuError
 from autoresearch.values import Frozen, Scalar
 from trainer.spec import AnyConfig, CommandConfig, CommandOk, TrialFailed
@@ -86,9 +86,8 @@ class ScoreAudit:
 
         :raises MenuError: if the defaults cannot be trained.
         """
-        own = OwnTrainer.of(self.source, self.menu, Path(tempfile.gettempdir()) / "none")
-        assert own is not None
-        yield from static_findings(self.menu, own)
+        assert self.menu.trainer is not None
+        yield from static_findings(self.menu.trainer, script_folder(self.source, self.menu.trainer))
         baseline = self.menu.baseline
         first, again = self._score(baseline, 0), self._score(baseline, 0)
         other = self._score(baseline, 1)
@@ -97,7 +96,9 @@ class ScoreAudit:
         noise = max(abs(first - again), abs(first - other))
         yield from self._repeats(first, again, other)
         knobs = self.menu.knobs.items()
-        rates = [name for name, knob in knobs if is_named(name, RATE) and _is_real(knob.default)]
+        rates = [
+            name for name, knob in knobs if is_named(name, RATE) and isinstance(knob.default, float)
+        ]
         if not rates:
             yield from self._by_name()
             return
@@ -216,10 +217,6 @@ class ScoreAudit:
                 )
 
 
-def _is_real(value: object) -> bool:
-    return isinstance(value, float)
-
-
 def _other(direction: str) -> str:
     return "minimise" if direction == "maximise" else "maximise"
 
@@ -228,9 +225,12 @@ def _constant(menu: ProxyMenu, name: str) -> str:
     return f"[constants] {name} = {menu.knobs[name].default!r}, instead of [knobs.{name}]"
 
 
-def static_findings(menu: ProxyMenu, own: OwnTrainer) -> Iterator[ScoreFinding]:
-    """Yield what is wrong by a menu's words and its script's text, without a run."""
-    rule = own.table.check or own.table.score
+def static_findings(table: TrainerTable, directory: Path) -> Iterator[ScoreFinding]:
+    """Yield what is wrong by a menu's words and its script's text, without a run.
+
+    :param directory: the script's.
+    """
+    rule = table.check or table.score
     label = rule.label or rule.key or rule.pattern or ""
     words = re.sub(r"[^a-z]+", " ", words_of(label))
     if re.search(r"\b(train|training|trn)\b", words) and not re.search(r"\b(val|test)", words):
@@ -248,14 +248,14 @@ def static_findings(menu: ProxyMenu, own: OwnTrainer) -> Iterator[ScoreFinding]:
             fix='take = "last", of the value at the end',
         )
     known = direction_of(label)
-    if known is not None and known != menu.measure.direction:
+    if known is not None and known != table.measure.direction:
         yield ScoreFinding(
             check="direction",
             state="bad",
-            found=f"{label!r} is {known}d as a rule, and the menu says {menu.measure.direction}",
+            found=f"{label!r} is {known}d as a rule, and the menu says {table.measure.direction}",
             fix=f'direction = "{known}"',
         )
-    if line := _seeded_split(own):
+    if line := _seeded_split(table, directory):
         yield ScoreFinding(
             check="split",
             state="bad",
@@ -264,18 +264,13 @@ def static_findings(menu: ProxyMenu, own: OwnTrainer) -> Iterator[ScoreFinding]:
         )
 
 
-def _seeded_split(own: OwnTrainer) -> int:
-    """Return the line on which a script splits its data by the seed; 0 if it does not."""
-    for word in own.command.argv[1:]:
-        script = Path(own.command.directory, word)
-        if script.suffix != ".py":
-            continue
-        try:
-            _, tree = text_of(script)
-        except MenuError:
-            continue
-        for call in calls(tree):
-            given = ast.unparse(call)
-            if last_name(call.func) in SPLITS and re.search(r"(?i)seed", given):
-                return call.lineno
+def _seeded_split(table: TrainerTable, directory: Path) -> int:
+    """Return the line on which the script splits its data by the seed; 0 if it does not."""
+    try:
+        _, tree = text_of(directory / (table.script or ""))
+    except MenuError:
+        return 0
+    for call in calls(tree):
+        if last_name(call.func) in SPLITS and re.search(r"(?i)seed", ast.unparse(call)):
+            return call.lineno
     return 0

@@ -144,12 +144,11 @@ def from_script(
 
 def _doubts(menu: Path) -> list["ScoreFinding"]:
     """Return what is wrong with the score of a written menu, as far as its text tells."""
-    from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415 (slow to load)
+    from agent.workbench.own_trainer import script_folder  # noqa: PLC0415 (slow to load)
     from agent.workbench.score_audit import static_findings  # noqa: PLC0415
 
-    chosen = load_menu(str(menu))
-    own = OwnTrainer.of(str(menu), chosen, menu.parent / "none")
-    return list(static_findings(chosen, own)) if own else []
+    table = load_menu(str(menu)).trainer
+    return list(static_findings(table, script_folder(str(menu), table))) if table else []
 
 
 def _found(

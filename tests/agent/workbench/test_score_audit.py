@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from agent.commands.night.from_script import from_script
 from agent.commands.night.propose import SCORE_IS_UNFIT, check
 from agent.menu.files import load_menu
-from agent.workbench.own_trainer import OwnTrainer
 from agent.workbench.score_audit import ScoreAudit, static_findings
 from autoresearch.errors import MenuError
 from tests.support.present import known
@@ -43,9 +42,8 @@ def test_a_fault_is_found_and_a_sound_score_has_none(name: str, tmp_path: Path) 
 def test_what_the_text_tells_needs_no_run(name: str, tmp_path: Path) -> None:
     changes, expected = CASES[name]
     path = scored_script(tmp_path, **changes)
-    menu = load_menu(str(path))
-    own = known(OwnTrainer.of(str(path), menu, tmp_path / "none"))
-    assert {(one.check, one.state) for one in static_findings(menu, own)} == expected
+    table = known(load_menu(str(path)).trainer)
+    assert {(one.check, one.state) for one in static_findings(table, tmp_path)} == expected
     assert {check for check, _ in expected} <= STATIC
 
 
