@@ -22,7 +22,7 @@ _SHARE = (
 )
 _FEATURES = r"max (features|samples)"
 _REGULARIZES = r"(reg|l1|l2|gamma) (lambda|alpha)|reg \w+|^(lambda|alpha|c|penalty)$|lambda l[12]"
-_NEAR_ONE = r"betas?|beta ?\d|betas? \d|momentum|ema|gamma|lambda|decay|polyak|rho"
+_NEAR_ONE = r"betas?|beta ?\d|betas? \d|momentum|ema|gamma|lambda|lmbda|lamda|lam|decay|polyak|rho"
 _BELOW_ONE = rf"{_NEAR_ONE}|dropout|prob|probability|alpha"
 _DROPOUT = r"dropout|drop|p|prob|probability|drop (path|rate|connect)"
 _DECAY = r"weight ?decay|wd|l2"

@@ -149,6 +149,11 @@ class Draft:
             if self.gives("{steps}") and isinstance(one.default, int)
             if one.default > self.steps and says(one.name, "warm ?up|warm ?down|cool ?down")
         ]
+        if self.reached is not None and not (self.gives("{steps}") or self.gives("{seconds}")):
+            notes.append(
+                "it still trained when the dry start ended, and nothing sets its length: set "
+                "[campaign] wall_s, or name its length at the top of the script"
+            )
         if not self.gives("{seed}"):
             notes.append(
                 "no seed was found: the baseline's runs will show whether two runs of a config "

@@ -133,7 +133,12 @@ def _campaign(draft: Draft) -> Iterator[str]:
     elif draft.gives("{seconds}"):
         yield 'budget = "300 seconds"'
     else:
-        yield 'budget = "1 run"  # the script ends by itself'
+        how = (
+            "it is not known when it ends"
+            if draft.reached is not None
+            else "the script ends by itself"
+        )
+        yield f'budget = "1 run"  # {how}'
 
 
 def _unset(places: Sequence[Place]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 from agent.menu.scripts.option import Option, given_by
 from agent.menu.scripts.reported import Reported
 from agent.menu.scripts.sorting import sorted_options
-from agent.menu.scripts.tree import calls, comments, dotted, last_name, text_in
+from agent.menu.scripts.tree import calls, comments, dotted, evaluating, last_name, text_in
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.files import read_given
 from autoresearch.words import did_you_mean
@@ -126,8 +126,13 @@ _FOREIGN = ("hydra", "omegaconf", "jsonargparse", "ml_collections", "yaml", "lig
 
 
 def unread(tree: ast.Module) -> list[str]:
-    """Return a clause for each library that reads settings from files, which a draft cannot see."""
-    found = [one.split(".")[0] for one in imported_names(tree) if one.split(".")[0] in _FOREIGN]
+    """Return a clause for each way to read settings that a draft cannot see: a library that reads
+    files, or words of the command that the script reads itself."""
+    tops = [one.split(".")[0] for one in imported_names(tree)]
+    found = [one for one in tops if one in _FOREIGN]
+    named = (dotted(one) for one in ast.walk(tree) if isinstance(one, ast.Attribute))
+    if "sys.argv" in named and not set(tops) & set(_PARSERS):
+        found.append("sys.argv")  # it parses them itself, as minGPT does
     return [
         f"its settings by {one} are not read: add those you want to the command, as docs/menus.md "
         "shows, and a knob for each"
@@ -181,6 +186,8 @@ def modules_beside(path: Path, tree: ast.Module) -> dict[Path, ast.Module]:
     found = {}
     for name in imported_names(tree)[:MAX_MODULES]:
         parts = name.lstrip(".").split(".")
+        if parts[0] == path.resolve().parent.name:  # the package that it lies in
+            parts = parts[1:] or [""]
         module = path.parent.joinpath(*parts).with_suffix(".py") if parts[0] else None
         if module is None or not module.is_file():
             continue
@@ -202,11 +209,15 @@ def _options(means: Means, source: str, tree: ast.Module, reported: Reported) ->
     if means == "env":
         return tuple({one.name: one for one in _of_environment(tree)}.values())
     own = constants(tree)
+    evaluated = [range(one.lineno, (one.end_lineno or 0) + 1) for one in evaluating(tree)]
     found = []
     for one in settings(source).values():
         option = Option(one.name, one.value, doc=said.get(one.line, ""))
         if one.owner and _GRID.search(one.owner):
             found.append(replace(option, left="it is a value of the script's own search"))
+            continue
+        if any(one.line in lines for lines in evaluated) and not given_by(option):
+            found.append(replace(option, left="it is in a function that evaluates"))
             continue
         is_beside = one.name not in own and len(own) >= ENOUGH and not given_by(option)
         found.append(replace(option, left=_BESIDE) if is_beside else option)

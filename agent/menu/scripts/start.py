@@ -137,7 +137,10 @@ def start_of(path: Path, tree: ast.Module, *, edited: bool = False) -> Start:
         return Start(folder, path.name, module)
     outside = (one for one in texts if one.startswith("../") and (folder / one).exists())
     below = path.relative_to(folder).as_posix()
-    return Start(folder, below, "", tuple(sorted(outside)), "." if is_imported else "")
+    search = "." if is_imported else ""
+    if own.name in tops and folder == own:  # it reads files by their places in its own package
+        search = ".."
+    return Start(folder, below, "", tuple(sorted(outside)), search)
 
 
 def _texts(*nodes: ast.AST) -> Iterator[str]:

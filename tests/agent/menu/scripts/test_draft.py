@@ -549,6 +549,20 @@ def test_what_is_not_read_is_named(tmp_path: Path, text: str, named: tuple[str, 
         assert any(word in note for note in report["notes"])
 
 
+def test_a_script_that_reads_its_words_itself_is_named_and_its_evaluation_kept(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "import sys\nLR = 0.1\nconfig = sys.argv[1:]\n"
+        "def eval_split(data):\n    loader = DataLoader(data, batch_size=100)\n"
+        "print('loss', 1.0)\n"
+    )
+    menu, _, report = draft_of(tmp_path, text)
+    assert any("sys.argv" in note for note in report["notes"])
+    assert list(menu.knobs) == ["LR"]
+    assert "batch_size" in report["left"]
+
+
 def tried(folder: Path, line: str, *arguments: str, code: int = 0) -> dict[str, Any]:
     """Draft a menu from a script that ends with a line, with its dry start."""
     path = written(folder, f"{_HEAD}{_LR}a = p.parse_args()\n{line}\n")

@@ -153,6 +153,21 @@ def test_a_script_that_imports_from_above_is_started_there(
     assert replace(found, folder=found.folder.relative_to(tmp_path)) == start
 
 
+@pytest.mark.parametrize("means", ["args", "edit"])
+def test_a_script_in_its_own_package_is_started_where_its_data_lie(
+    means: str, tmp_path: Path
+) -> None:
+    for name in ("data/x.csv", "src/utils.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "src" / "utils.py").write_text("def load(path='../data/x.csv'): ...\n")
+    path = tmp_path / "src" / "fit.py"
+    path.write_text("from src.utils import load\nlr = 0.1\n")
+    found = start_of(path, text_of(path)[1], edited=means == "edit")
+    start = Start(tmp_path / "src", "fit.py", reads=("../data/x.csv",), search_path="..")
+    assert found == start
+
+
 @pytest.mark.parametrize("imports", ["import numpy", "from numpy import linalg, random"])
 def test_a_folder_named_after_a_library_is_no_package(imports: str, tmp_path: Path) -> None:
     path = tmp_path / "numpy" / "fit.py"
