@@ -23,7 +23,7 @@ CONTAINERS := buildah podman debootstrap crun netavark aardvark-dns catatonit ip
 # CI runs the slow tests and those of other versions too: make test SLOW=1
 PYTEST_MARKS := -m "not containers$(if $(SLOW),, and not versions and not slow)"
 
-.PHONY: loop test lint types tests quick explore model model-loop containers versions bench size docs reference clean
+.PHONY: loop test lint types tests quick explore model model-loop containers versions bench size docs reference notebook clean
 
 loop: $(VENV)/.installed
 	$(BIN)/autoresearch loop --iters $(ITERS)
@@ -101,6 +101,10 @@ docs: $(VENV)/.installed-dev
 reference: $(VENV)/.installed-dev
 	$(BIN)/typer agent.cli utils docs --name autoresearch --title "Commands" --output docs/commands.md
 	sed -i -f docs/reference.sed docs/commands.md
+
+# The notebook of the docs with its outputs, from the night in docs/night; a test executes it again.
+notebook: $(VENV)/.installed-dev
+	$(BIN)/jupyter execute --inplace docs/notebook.ipynb
 
 clean:
 	rm -rf $(VENV) build dist

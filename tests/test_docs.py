@@ -15,6 +15,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from agent.cli import app
+from tests.support.browser import chromium
 from tests.support.places import ROOT
 from tests.support.programs import finished
 
@@ -99,6 +100,17 @@ def test_the_night_that_is_shown_says_what_its_journal_says(tmp_path: Path) -> N
     for known in (summary["campaign"], f"{summary['best']['objective']:.4f}"):
         assert known in page
     assert f"Spearman {summary['fidelity']['spearman']['value']:.2f}" in text
+
+
+def test_the_report_of_the_night_opens_in_a_browser() -> None:
+    with chromium() as browser:
+        page, troubles = browser.new_page(), list[str]()
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: troubles.append(message.text))
+        page.goto((ROOT / "docs" / "night" / "report.html").as_uri())
+        assert page.locator("h1").inner_text()
+        assert page.locator("svg").count() >= 2
+        assert not troubles
 
 
 def test_the_page_on_the_articles_stays_short() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -64,11 +64,12 @@ class FigureView:
 
     name: str
     caption: str
-    svg: str
+    svg: str = field(repr=False)
     """A whole SVG file."""
+    png: bytes = field(repr=False)
 
-    def _repr_svg_(self) -> str:
-        return self.svg
+    def _repr_png_(self) -> bytes:  # pages that show notebooks strip an SVG's style sheet
+        return self.png
 
     def save(self, path: str | Path) -> None:
         """Write the figure as an SVG file."""
@@ -128,7 +129,8 @@ class CampaignView:
         if chosen is None or chosen.draw is None:
             known = ", ".join(one.name for one in figures.values() if one.draw) or "none yet"
             raise SettingsError(f"there is no figure {name!r} of this campaign; choose: {known}")
-        return FigureView(name, chosen.caption, svg.draw(chosen.draw).standalone)
+        drawn = svg.draw(chosen.draw)
+        return FigureView(name, chosen.caption, drawn.standalone, drawn.png)
 
     def findings(self) -> Findings:
         """Return everything that the report shows.
