@@ -133,6 +133,8 @@ class Attempt(Frozen):
     latency_s: NonNegative = 0
     prompt_tokens: NonNegativeInt | None = None
     completion_tokens: NonNegativeInt | None = None
+    cost_usd: NonNegative | None = Field(None, exclude_if=lambda value: value is None)
+    """Money that a command reported for it."""
 
 
 class Prediction(Frozen):

@@ -131,6 +131,8 @@ class TrackRecord:
     """Exchanges with a language model."""
     refused: dict[str, int] = field(default_factory=dict)
     """Unusable replies, by rail or under :data:`UNUSABLE`."""
+    usd: float = 0.0
+    """Money that its replies cost, as far as it was reported."""
 
     def __str__(self) -> str:
         """``1 of 9 iterations kept, 4 of 12 replies of no use``"""
@@ -138,7 +140,8 @@ class TrackRecord:
         if not self.replies:
             return text
         useless = sum(self.refused.values())
-        return f"{text}, {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
+        text += f", {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
+        return f"{text}, ${self.usd:.2f}" if self.usd else text
 
     def add(
         self,
@@ -158,6 +161,7 @@ class TrackRecord:
         self.stood_in += stood_in
         self.replies += len(attempts)
         for attempt in attempts:
+            self.usd += attempt.cost_usd or 0.0
             if attempt.verdict is None or not attempt.verdict.allowed:
                 rail = (attempt.verdict and attempt.verdict.rail) or UNUSABLE
                 self.refused[rail] = self.refused.get(rail, 0) + 1

@@ -23,6 +23,15 @@ T = TypeVar("T", bound=Frozen)
 Panels: TypeAlias = Mapping[str, Sequence[str]]
 
 JsonAtEndOption = Annotated[bool, typer.Option("--json", help="Print JSON at the end.")]
+ProposerCommandOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proposer-command",
+        metavar="COMMAND",
+        help="Ask this command instead of an endpoint, such as 'claude -p': the prompt on its "
+        "standard input, the reply on its standard output. It starts in an empty folder.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 

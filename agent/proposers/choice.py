@@ -1,7 +1,11 @@
 """Choose the proposer."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
@@ -15,7 +19,18 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 from autoresearch.files import read_given
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.words import counted
+from trajectory.journal import read_rows
+from trajectory.rows import IterationRow
+
+if TYPE_CHECKING:
+    from agent.proposers.llm.command import CommandModel
+    from agent.proposers.llm.endpoint import Endpoint
+
+
+def _nothing() -> None:
+    """End nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +39,15 @@ class Choice:
 
     proposer: Proposer
     description: str
-    is_slow: bool = False
-    """Whether it waits for a language model."""
+    write: Write | None = None
+    """Asks the language model for a function; None if no model is asked."""
+    close: Callable[[], None] = _nothing
+    """Ends a question in progress."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it waits for a language model."""
+        return self.write is not None
 
 
 def choose_proposer(
@@ -46,14 +68,12 @@ def choose_proposer(
     """
     sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
     library = LibraryProposer(rails, sampler)
-    write: Write | None = None
-    proposer: Proposer = sampler
     if settings.proposer == "library":
-        proposer, said = library, "the library of published ideas, then the sampler"
+        choice = Choice(library, "the library of published ideas, then the sampler")
     elif settings.proposer == "random":
-        proposer, said = RandomProposer(rails), "uniformly random"
+        choice = Choice(RandomProposer(rails), "uniformly random")
     elif settings.proposer == "sampler":
-        said = "the sampler (near and far edits, a Gaussian process)"
+        choice = Choice(sampler, "the sampler (near and far edits, a Gaussian process)")
     else:
         prompter = Prompter(
             settings.budget,
@@ -62,15 +82,15 @@ def choose_proposer(
             tokens=settings.prompt_tokens,
             program=program_text(program),
         )
-        proposer, said, write = _with_model(
-            settings, environment, rails, sampler, prompter, directory
-        )
+        choice = _with_model(settings, environment, rails, sampler, prompter, directory)
+    said = choice.description
     if rails.menu.code_knobs and settings.proposer not in {"library", "random"}:
-        said += "; code from the library of published ideas" + (" and the model" if write else "")
-        proposer = CodeSplit(proposer, library, write)
+        said += "; code from the library of published ideas"
+        said += " and the model" if choice.is_slow else ""
+        choice = replace(choice, proposer=CodeSplit(choice.proposer, library, choice.write))
     if priors:
         said += f", knowing {counted(priors, 'earlier campaign')}"
-    return Choice(proposer, said, is_slow=write is not None)
+    return replace(choice, description=said)
 
 
 def _with_model(
@@ -80,32 +100,59 @@ def _with_model(
     sampler: Proposer,
     prompter: Prompter,
     directory: Path,
-) -> tuple[Proposer, str, Write | None]:
-    """Return the proposer of the language model and the sampler, its description, and how to ask
-    the model for a function, if it is asked."""
-    if not environment.llm_base_url:
+) -> Choice:
+    """Return the proposer of the language model and the sampler."""
+    without = HybridProposer(sampler, None, rails)
+    if not (environment.proposer_command or environment.llm_base_url):
         if settings.proposer == "llm":
             raise SettingsError(
-                "--proposer llm needs an endpoint, and AUTORESEARCH_LLM_BASE_URL is not set; "
-                "set it, for example to http://localhost:8000/v1"
+                "--proposer llm needs a language model, and AUTORESEARCH_LLM_BASE_URL is not set; "
+                "set it, for example to http://localhost:8000/v1, or give --proposer-command"
             )
-        said = "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set"
-        return HybridProposer(sampler, None, rails), said, None
-    # The client of these two loads more slowly than all the rest of the command.
-    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
+        return Choice(
+            without, "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set"
+        )
+    # These load more slowly than all the rest of the command.
+    from agent.proposers.llm.command import CommandModel  # noqa: PLC0415
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
 
-    endpoint = Endpoint.of(environment)
-    llm = LlmProposer(endpoint, rails, prompter, Conversations(directory))
-    model = environment.llm_model or "its first model"
-    where = f"{model} at {endpoint.base_url}"
+    model = language_model(environment, directory)
+    llm = LlmProposer(model, rails, prompter, Conversations(directory))
+    where, close = model.where, _nothing
+    if isinstance(model, CommandModel):
+        close = model.close
+    else:
+        where = f"{environment.llm_model or 'its first model'} at {where}"
     if settings.proposer == "llm":
-        return FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback", llm.write
+        said = f"{where}, with the sampler as fallback"
+        return Choice(FallbackProposer(llm, sampler), said, llm.write, close)
     if not settings.llm_share:
         said = f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked"
-        return HybridProposer(sampler, None, rails), said, None
+        return Choice(without, said)
     said = f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays"
-    return HybridProposer(sampler, llm.choose, rails, share=settings.llm_share), said, llm.write
+    hybrid = HybridProposer(sampler, llm.choose, rails, share=settings.llm_share)
+    return Choice(hybrid, said, llm.write, close)
+
+
+def language_model(
+    environment: Environment, directory: Path | None = None
+) -> Endpoint | CommandModel:
+    """Return the client of the environment's command, else of its endpoint.
+
+    :param directory: a campaign, whose earlier calls of the command count towards its limits.
+    :raises SettingsError: if there is neither, or it is invalid.
+    """
+    if not environment.proposer_command:
+        from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
+
+        return Endpoint.of(environment)
+    from agent.proposers.llm.command import CommandModel  # noqa: PLC0415
+
+    model = CommandModel(environment)
+    for row in read_rows(directory / JOURNAL_FILE) if directory else ():
+        if isinstance(row, IterationRow) and row.proposer.model == model.known_model:
+            model.count(row.proposer.attempts)
+    return model
 
 
 def program_text(program: Path | None) -> str:

@@ -3,7 +3,7 @@ machines are in :mod:`funnel.cost.rates`."""
 
 import os
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from autoresearch.errors import SettingsError
 from autoresearch.safe_text import learn, sendable, strip_variable
-from autoresearch.values import NonNegative, explain
+from autoresearch.values import NonNegative, PositiveInt, explain
 from trainer.spec import DEFAULT_RESERVE_GIB
 from trajectory.spending import DEFAULT_KWH_USD, KWH_NAMES, KwhPrice
 
@@ -54,6 +54,12 @@ class Environment(BaseSettings):
     llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
     """Timeout in seconds of all tries of one question together. After it, the sampler makes that
     iteration's proposal."""
+    proposer_command: str | None = None
+    """Command that answers in place of an endpoint, such as ``claude -p``."""
+    proposer_calls: PositiveInt = 100
+    """Most calls of the command in one campaign."""
+    proposer_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    """Money after which the command is called no more in one campaign, if it reports its cost."""
     usd_per_kwh: KwhPrice = DEFAULT_KWH_USD
     """Price of electricity, for the cost of a campaign's measured energy."""
     data_dir: Path | None = None
@@ -69,7 +75,7 @@ class Environment(BaseSettings):
     """Token that a viewer on another machine must present to see the live page."""
 
 
-_TRACKER_SECRETS = {
+TRACKER_SECRETS = {
     "wandb": ("WANDB_API_KEY",),
     "mlflow": ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_URI"),
 }
@@ -88,14 +94,15 @@ class SystemEnvironment(BaseSettings):
     xdg_state_home: Path | None = None
 
 
-def read_environment() -> Environment:
+def read_environment(**chosen: Any) -> Environment:
     """Return the environment's settings.
 
+    :param chosen: settings from the command line, which come first; None: not given.
     :raises SettingsError: naming the variable that is invalid.
     """
     learn()
     try:
-        return Environment()
+        return Environment(**{name: value for name, value in chosen.items() if value is not None})
     except ValidationError as error:
         said = explain(error).replace("KWH_USD:", f"{KWH_NAMES}:")
         raise SettingsError(f"an environment variable is not usable: {said}") from error
@@ -106,7 +113,7 @@ def check_tracker_secrets(tracker: str) -> None:
 
     :raises SettingsError: if no request can carry one of them.
     """
-    for name in _TRACKER_SECRETS.get(tracker, ()):
+    for name in TRACKER_SECRETS.get(tracker, ()):
         try:
             strip_variable(name)
         except ValueError as error:

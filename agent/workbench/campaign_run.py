@@ -1,7 +1,7 @@
 """Run the loop: choose settings, create or resume a campaign, and work on it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -72,6 +72,8 @@ class SessionOptions:
     """Options ``--log``."""
     git: bool = False
     """Whether to commit each keep to a branch of the script's repository."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the language model's command, by their name in the environment's settings."""
     target_tokens: Callable[[str], int | None] = lambda _menu_name: None
     """Returns the token budget of the target whose proxies the menu of a name has, if any."""
     notifier: Notifier = field(default_factory=Notifier)
@@ -103,7 +105,7 @@ def run_campaign(
     notifier = options.notifier
     choice = choose_proposer(
         settings,
-        read_environment(),
+        read_environment(**options.model),
         rails,
         directory=directory,
         program=options.program,
@@ -112,6 +114,7 @@ def run_campaign(
     with (
         _notify_on_error(notifier, directory, console),
         Session.opened(directory, settings, menu, console) as session,
+        closing(choice),
     ):
         rails.memory = session.memory.model
         unsandboxed = session.campaign.settings.allow_unsandboxed

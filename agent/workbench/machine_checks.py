@@ -302,33 +302,35 @@ def _corpus() -> Check:
 def endpoint(environment: Environment) -> Check:
     """Check whether the language model, if one is configured, makes a proposal that the loop would
     train."""
-    if not environment.llm_base_url:
+    if not (environment.proposer_command or environment.llm_base_url):
         return Check(
             "endpoint",
             "note",
             "AUTORESEARCH_LLM_BASE_URL is not set; only the sampler proposes",
         )
-    # The client loads more slowly than most other checks take.
-    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
+    # These load more slowly than most other checks take.
+    from agent.proposers.choice import language_model  # noqa: PLC0415
     from agent.proposers.llm.prompt import Prompter  # noqa: PLC0415
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
-    from agent.proposers.llm.wire import Patience  # noqa: PLC0415
 
-    menu, budget, timeout_s = load_menu(DEFAULT_MENU), Budget(), environment.llm_timeout_s
+    menu, budget = load_menu(DEFAULT_MENU), Budget()
+    if not environment.proposer_command:
+        # A person is waiting, so a server that fails gets the time of one request.
+        one = {"llm_deadline_s": environment.llm_timeout_s}
+        environment = environment.model_copy(update=one)
     memory = Memory(menu, menu.baseline, Evidence(), iter=1, seed=0, max_changes=1)
     rails = Rails(menu, budget=budget, max_changes=1)
     try:
-        # A person is waiting, so a server that fails gets the time of one request.
-        patience = Patience(timeout_s=timeout_s, deadline_s=timeout_s)
-        client = Endpoint.of(environment, patience=patience)
+        client = language_model(environment)
         offer = LlmProposer(client, rails, Prompter(budget)).propose(memory)
     except SettingsError as error:
         return Check("endpoint", "bad", f"{error}")
     except AutoresearchError as error:
         return Check("endpoint", "note", f"{error}")
     context, reply = client.context, offer.record.attempts[-1]
-    length = "context length not reported" if context is None else f"context {context:,} tokens"
-    found = f"{client.base_url} serves {client.model}, mode {reply.mode}, {length}, "
-    tokens, took_s = reply.completion_tokens, reply.latency_s
+    tokens, took_s, usd = reply.completion_tokens, reply.latency_s, reply.cost_usd
     speed = f" ({tokens / took_s:.1f} tokens/s)" if tokens and took_s > 0 else ""
-    return Check("endpoint", "good", f"{found}a proposal in {took_s:.1f} s{speed}")
+    cost = "" if usd is None else f" for ${usd:.2g}"
+    length = "context length not reported" if context is None else f"context {context:,} tokens"
+    found = f"{client.where} serves {client.model}, mode {reply.mode}, {length}, "
+    return Check("endpoint", "good", f"{found}a proposal in {took_s:.1f} s{speed}{cost}")

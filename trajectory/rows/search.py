@@ -49,7 +49,8 @@ Readers accept all older versions and refuse newer ones by that row. Version 2 a
   ``average`` and ``cudnn_attention``;
 - campaigns of a command: ``script`` and ``measure`` instead of a corpus, their configs and results,
   an iteration's ``lanes`` and a trial's ``place``;
-- a proposer's ``arm``, ``expected``, ``prediction``, ``author`` and ``queue_id``.
+- a proposer's ``arm``, ``expected``, ``prediction``, ``author`` and ``queue_id``; an attempt's
+  ``cost_usd``.
 
 Fields named ``…objective``, and every ``delta``, hold *objectives* (:class:`trainer.spec.Measure`):
 bits per byte for the built-in trainer, and for a command its score, or the negative of a score to

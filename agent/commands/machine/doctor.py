@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.options import ProposerCommandOption
 from agent.settings.environment import read_environment
 from agent.workbench.machine_checks import Check, examine
 
@@ -30,16 +31,18 @@ def doctor(
             help="Where trials will run: local, ray (this machine's cluster) or ray:HOST:PORT."
         ),
     ] = "local",
+    proposer_command: ProposerCommandOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Check whether this machine is ready, and say what to fix.
 
     It checks Python, torch, the device, Megatron-Core, the sandbox, the disk, the corpus and the
-    endpoint, and with --executor ray every node. Exit code 1: a check fails.
+    language model, and with --executor ray every node. Exit code 1: a check fails.
     """
     console, runs = Console(), Path("runs")
+    environment = read_environment(proposer_command=proposer_command)
     checks: list[Check] = []
-    found: Iterable[Check] = examine(read_environment(), runs, menu)
+    found: Iterable[Check] = examine(environment, runs, menu)
     if executor != "local":
         from agent.workbench.cluster_checks import examine_cluster  # noqa: PLC0415 (of use to few)
 

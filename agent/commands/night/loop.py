@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.commands.options import JsonAtEndOption, takes
+from agent.commands.options import JsonAtEndOption, ProposerCommandOption, takes
 from agent.loggers.notices import Notifier
 from agent.search.first_row import set_settings
 from agent.search.stopping import Goal
@@ -40,6 +40,25 @@ ProgramOption = Annotated[
     Path | None,
     typer.Option(
         "--program", metavar="PATH", help="Text file with your research directions for the model."
+    ),
+]
+CallsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--proposer-calls",
+        min=1,
+        metavar="N",
+        help="Most calls of --proposer-command in one campaign. Default: 100.",
+    ),
+]
+MoneyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--proposer-usd",
+        min=0.01,
+        metavar="X",
+        help="Stop calling --proposer-command in one campaign after US$ X, if it reports its cost. "
+        "Default: 5.",
     ),
 ]
 PriorOption = Annotated[
@@ -109,7 +128,10 @@ PANELS = {
     "How long": ("trials", "confirm"),
     "What is searched": ("prior", "seed"),
     "Evaluation": ("tokenizer", "budget", "backend"),
-    "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens"),),
+    "Proposer": (
+        *("proposer", "program", "llm_share", "prompt_tokens"),
+        *("proposer_command", "proposer_calls", "proposer_usd"),
+    ),
     "Judge and other settings": ("baseline_seeds", "further"),
     "Machine": (
         *("device", "lanes", "threads", "executor"),
@@ -130,6 +152,9 @@ def loop(
     asked: dict[str, Any],
     further: SetOption = None,
     program: ProgramOption = None,
+    proposer_command: ProposerCommandOption = None,
+    proposer_calls: CallsOption = None,
+    proposer_usd: MoneyOption = None,
     prior: PriorOption = None,
     log: LogOption = None,
     notify: NotifyOption = None,
@@ -147,6 +172,11 @@ def loop(
     """
     options = SessionOptions(
         program=program,
+        model={
+            "proposer_command": proposer_command,
+            "proposer_calls": proposer_calls,
+            "proposer_usd": proposer_usd,
+        },
         priors=prior or (),
         log=log or (),
         git=git,

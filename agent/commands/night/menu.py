@@ -19,7 +19,7 @@ from agent.menu.knobs import Knob
 from agent.menu.reply_objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.menu.trainer_table import evaluation_text
-from agent.proposers.choice import program_text
+from agent.proposers.choice import language_model, program_text
 from agent.settings.environment import read_environment
 from agent.workbench.console import answer, plain_table
 from autoresearch.errors import MenuError, SettingsError
@@ -48,7 +48,6 @@ def suggest(
     Nothing is applied: a search uses the new menu only if you pass the file to loop --menu.
     """
     from agent.proposers.llm.completions import Message  # noqa: PLC0415 (slow to load)
-    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
     from agent.proposers.llm.prompt import rendered  # noqa: PLC0415
 
     chosen, directions = load_menu(menu), program_text(program)
@@ -59,13 +58,13 @@ def suggest(
         for knob in chosen.knobs.values()
     ]
     asked = rendered(TEMPLATE, {"knobs": knobs, "program": directions})
-    endpoint = Endpoint.of(read_environment())
-    reply = endpoint.ask([Message("user", asked)], suggestions_schema(chosen))
+    model = language_model(read_environment())
+    reply = model.ask([Message("user", asked)], suggestions_schema(chosen))
     try:
         found = SuggestedMenu.of(chosen, reply.text)
     except ReplyError as error:
         why = reply.error or error
-        raise MenuError(f"{endpoint.model} gave no usable suggestion: {why}; ask again") from error
+        raise MenuError(f"{model.model} gave no usable suggestion: {why}; ask again") from error
     lines = chosen.toml.splitlines(), found.toml.splitlines()
     diff = list(unified_diff(*lines, f"{chosen.name} now", "suggested", lineterm="", n=2))
     if as_json:

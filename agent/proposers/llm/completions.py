@@ -57,6 +57,8 @@ class Reply:
     """Whether the model emitted thoughts before, or instead of, its answer."""
     is_completion: bool = True
     """False: the body is not a chat completion at all."""
+    cost_usd: float | None = None
+    """Money that it cost, if reported."""
 
 
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])

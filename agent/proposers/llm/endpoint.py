@@ -179,6 +179,9 @@ class Endpoint:
         """Base URL without credentials or query."""
         return self._wire.base_url
 
+    where = base_url
+    """Name of the endpoint in messages."""
+
     @property
     def known_model(self) -> str | None:
         """Model to ask, if known without asking the server."""

@@ -82,6 +82,8 @@ class EndpointError(ProposerError):
 
     tries: float = math.inf
     """Most tries of a request that fails this way."""
+    cost_usd: float | None = None
+    """Money that the question cost, if reported."""
     retry_after_s = 0.0
     """Seconds that the server asks to wait before the next try."""
     said = ""

@@ -5,19 +5,19 @@ the model sees the verdict. Every exchange is stored raw.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from agent.menu.rails import Rails
 from agent.menu.replies import OWN, ParsedReply, read_code_reply, read_reply, read_slate_reply
 from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.hybrid import Slate
-from agent.proposers.llm.completions import Conversations, Message, Reply
-from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
+from agent.proposers.llm.completions import Conversations, Json, Message, Reply
 from agent.proposers.llm.facts import code_example, tried_values
+from agent.proposers.llm.failures import ContextError, EndpointError
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompt, Prompter
 from agent.proposers.llm.reply_form import code_schema, proposal_schema, slate_schema
 from autoresearch.values import Scalar
@@ -129,15 +129,44 @@ class _Writing:
         return {}
 
 
+class ChatModel(Protocol):
+    """A language model, behind an endpoint or a command."""
+
+    @property
+    def known_model(self) -> str | None:
+        """Its name, if known without asking."""
+
+    @property
+    def model(self) -> str:
+        """Its name.
+
+        :raises EndpointError: if it must be asked for, and does not come.
+        """
+
+    @property
+    def context(self) -> int | None:
+        """Most tokens of a question and its reply together; None if unknown.
+
+        :raises EndpointError: if it must be asked for, and does not come.
+        """
+
+    def ask(self, messages: Sequence[Message], schema: Json, *, warmer: float = 0.0) -> Reply:
+        """Return the reply to a chat.
+
+        :raises EndpointError: if no reply came.
+        :raises ProposerError: if the model may not be asked.
+        """
+
+
 class LlmProposer:
-    """Asks a model behind an endpoint until the rails pass a reply.
+    """Asks a language model until the rails pass a reply.
 
     :param conversations: where prompts are stored; None: nowhere.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ChatModel,
         rails: Rails,
         prompter: Prompter,
         conversations: Conversations | None = None,
@@ -223,8 +252,15 @@ class LlmProposer:
         try:
             yield
         except EndpointError as error:
-            failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
+            failed = Attempt(
+                raw="",
+                error=str(error),
+                latency_s=time.monotonic() - began,
+                cost_usd=error.cost_usd,
+            )
             raise self._error(str(error), [*attempts, failed], prompt) from error
+        except ProposerError as error:  # it was not asked
+            raise self._error(str(error), attempts, prompt) from error
 
     def _error(self, message: str, attempts: list[Attempt], prompt: Prompt | None) -> ProposerError:
         return ProposerError(
@@ -267,6 +303,7 @@ class LlmProposer:
             latency_s=reply.latency_s,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
+            cost_usd=reply.cost_usd,
         )
         return attempt, answer, "; ".join(filter(None, (_why(attempt), used)))
 

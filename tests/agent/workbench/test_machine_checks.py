@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.support.commands import script
 from tests.support.megatron_on_cpu import needs_megatron
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.own_menus import OWN_MENU
+from tests.support.places import ROOT
 from tests.support.ports import free_port
 from tests.support.programs import finished
 from tests.support.stub_cuda import HAS_CUDA, build_stub, make_machine
@@ -171,6 +173,16 @@ def test_an_endpoint_that_fails_is_noted(turn: Turn, tells: dict[str, Any], foun
     assert check.state == "note"
     assert found in check.found
     assert bool(server.chats) == (not tells)
+
+
+@pytest.mark.parametrize(("way", "state"), [("claude", "good"), ("fails", "note")])
+def test_a_command_is_asked_for_one_proposal(way: str, state: str, tmp_path: Path) -> None:
+    program = ROOT / "tests" / "support" / "agent_program.py"
+    words = [sys.executable, str(program), str(tmp_path), way, PROPOSAL]
+    check = endpoint(Environment(proposer_command=shlex.join(words)))
+    assert check.state == state
+    assert len([*tmp_path.glob("asked-*.json")]) == 1
+    assert endpoint(Environment(proposer_command="claude 'p")).state == "bad"
 
 
 def node(tmp_path: Path, **changes: Any) -> Node:

@@ -1,11 +1,15 @@
 import json
 import os
+import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.openai_server import Handler, OpenAIServer, hangs, says
+from tests.support.places import ROOT
+from tests.support.processes import alive
 from tests.support.simulated.commands import SimulatedToy
 
 
@@ -73,3 +77,47 @@ def test_an_endpoint_that_is_none_or_dead_or_hangs_costs_no_iteration(toy: Simul
         done = toy.loop(4, "--proposer=llm")
     assert done.returncode == 130, done.stderr
     assert len(toy.iterations()) == 3
+
+
+def as_proposer(folder: Path, *words: str) -> str:
+    program = ROOT / "tests" / "support" / "agent_program.py"
+    return f"--proposer-command={shlex.join([sys.executable, str(program), str(folder), *words])}"
+
+
+@pytest.mark.slow
+def test_a_command_proposes_as_an_endpoint_does_until_its_limit(toy: SimulatedToy) -> None:
+    pick = json.dumps({"reason": "B moves less", "pick": "B", "expected_delta": -20})
+    words = (as_proposer(toy.home, "claude", pick), "--llm-share=1", "--proposer-usd=0.5")
+    done = toy.loop(2, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["proposers"]["llm"]["usd"] == 0.5
+    done = toy.loop(3, *words)  # resumed: the limit counts both sessions
+    assert done.returncode == 0, done.stderr
+    proposers = [row["proposer"] for row in toy.iterations()]
+    assert [each["kind"] for each in proposers] == ["llm", "llm", "sampler"]
+    for each in proposers[:2]:
+        assert each["arm"] == "pick"
+        assert (each["attempts"][0]["mode"], each["attempts"][0]["cost_usd"]) == ("command", 0.25)
+        assert each["prediction"]["slate_sd"] > 0, "it earns credit as an endpoint's pick does"
+    assert "--proposer-usd" in proposers[2]["fallback"]
+    assert proposers[2]["attempts"] == []
+    assert len(list(toy.home.glob("asked-*.json"))) == 2
+
+
+@pytest.mark.slow
+def test_a_command_that_fails_costs_no_iteration_and_a_signal_ends_it(toy: SimulatedToy) -> None:
+    done = toy.loop(1, as_proposer(toy.home, "fails"), "--proposer=llm")
+    assert done.returncode == 0, done.stderr
+    done = toy.loop(2, "--proposer-command=no-such-program", "--proposer=llm")
+    assert done.returncode == 0, done.stderr
+    for row, why in zip(toy.iterations(), ("please log in", "no-such-program"), strict=True):
+        assert row["proposer"]["kind"] == "sampler"
+        assert why in row["proposer"]["fallback"]
+        assert row["trials"]
+    refused = toy.loop(3, "--proposer-command=claude 'p")
+    assert refused.returncode == 1
+    # A signal while no trial runs stops at once.
+    done = toy.loop(3, as_proposer(toy.home, "stops", str(os.getpid())), "--proposer=llm")
+    assert done.returncode == 130, done.stderr
+    assert len(toy.iterations()) == 2
+    assert not alive(int((toy.home / "child").read_text()))
