@@ -11,8 +11,7 @@ twin is a score that is not finite.
 import re
 from contextlib import suppress
 
-from trainer.command.needles import ESCAPE, holds, needles, union
-
+ESCAPE = "\x1b"
 _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
 _DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
 _WITH_COMMA = re.compile(r"[-+]?\d+,\d")
@@ -39,15 +38,34 @@ _CLEANED = (
 colors, ``tensor(…)`` or ``np.float64(…)`` around a number, and the brackets of an array of one."""
 
 
+_ESCAPED, _CLASS, _GROUP = (
+    re.compile(r"\\."),
+    re.compile(r"\[\^?\]?[^\]]*\]"),
+    re.compile(r"\([^()]*\)"),
+)
+_LETTERS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*(?![?*{])")
+_UNLIKE = re.compile(r"\(\?\w*[ix]|.*\\[xuN]", re.DOTALL)
+"""Patterns whose letters are not those of the line."""
+
+
+def needle(pattern: str) -> str:
+    """Return a text outside the groups of a pattern, without which no line matches it; empty if
+    none is certain."""
+    flat = _CLASS.sub(".", _ESCAPED.sub(".", pattern))
+    groups = 1
+    while groups:
+        flat, groups = _GROUP.subn(".", flat)
+    if _UNLIKE.match(pattern) or set("(|") & set(flat):
+        return ""
+    return max(_LETTERS.findall(flat), key=len, default="")
+
+
 class Number:
     """Finds one group of a pattern, as a number, in a line."""
 
     def __init__(self, pattern: str, group: int = 1) -> None:
         self._found = re.compile(pattern)
         self._removed = [one[:3] for one in _CLEANED if not re.search(one[3], pattern)]
-        self.needles = needles(pattern)
-        """Texts of which a line holds one, or an escape sequence, if it holds a number; None if
-        any line may."""
         self._group = group
         span = _group_span(pattern, group)
         self._lost: re.Pattern[str] | None = None
@@ -56,8 +74,6 @@ class Number:
             with suppress(re.error):
                 twin = re.compile(pattern[: span[0]] + _NOT_FINITE + pattern[span[1] :])
                 self._lost = twin if twin.groups >= group else None
-        if self._lost is not None:
-            self.needles = union((self.needles, needles(self._lost.pattern)))
         end = len(pattern) if span is None else span[1]
         self._names_unit = _UNIT.match(pattern, end + 1) is not None
         self.cut = ""
@@ -68,8 +84,6 @@ class Number:
 
         A number that continues as a word (``3.2abc``) does not count.
         """
-        if self.needles is not None and not holds(line, self.needles):
-            return None
         line = self.cleaned(line)
         match = self._found.search(line)
         if match is not None:

@@ -3,16 +3,15 @@
 import re
 
 OUT_OF_MEMORY = (
-    r"out of memory",
-    r"OutOfMemoryError",
-    r"MemoryError\b",
-    r"can't allocate memory",
-    r"Cannot allocate memory",
-    r"std::bad_alloc",
-    r"RESOURCE_EXHAUSTED",
-    r"CUBLAS_STATUS_ALLOC_FAILED",
-    r"CUDNN_STATUS_ALLOC_FAILED",
-    r"cudaErrorMemoryAllocation",
+    "out of memory",
+    "MemoryError",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "std::bad_alloc",
+    "RESOURCE_EXHAUSTED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "cudaErrorMemoryAllocation",
 )
 """Messages of PyTorch, Python, NumPy, the C++ runtime, JAX and CUDA's libraries."""
 _CPU_ALLOCATOR = re.compile(r"DefaultCPUAllocator|alloc_cpu")

@@ -8,13 +8,12 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from pathlib import Path
 
 from autoresearch.files import read_given
-from trainer.command.needles import ESCAPE, holds, needles, union
-from trainer.command.number import Number, number_in
+from trainer.command.number import ESCAPE, Number, needle, number_in
 from trainer.command.out_of_memory import OUT_OF_MEMORY
 from trainer.command.raised import SHOWN_CHARACTERS
 from trainer.command.reason import Ends
@@ -48,7 +47,7 @@ class Lines:
         self._unread = b""
 
 
-def lines_with(data: bytes, texts: frozenset[str]) -> Iterator[str]:
+def lines_with(data: bytes, texts: Set[str]) -> Iterator[str]:
     """Yield those lines of :func:`lines_of` that hold one of the texts or an escape sequence."""
     if b"\r" in data:
         data = data.replace(b"\r", b"\n")
@@ -87,10 +86,11 @@ class Printed:
             loss = named.get("loss", 3 - named["step"] if "step" in named else 2)
             self._step = 3 - loss
             self._curve = Number(curve.pattern, loss)
-        oom = ("|".join(OUT_OF_MEMORY), *command.oom)
-        self._oom = [(re.compile(each), needles(each, is_cleaned=False)) for each in oom]
-        self._numbers_need = union(one.needles for one in (self._score, self._curve) if one)
-        self._all_need = union((self._numbers_need, *(need for _, need in self._oom)))
+        self._oom = [re.compile(each) for each in command.oom]
+        patterns = [one.pattern for one in (score, curve) if one and one.pattern]
+        self._needles = {needle(one) for one in (*patterns, *command.oom)}
+        """Texts of which a line holds one, or an escape sequence, if anything in it is sought; an
+        empty one is in every line."""
         self.ends = Ends()
         """Its first and its last output."""
         self.scores: list[float] = []
@@ -103,8 +103,8 @@ class Printed:
         self.ends.add(data)
         whole = self._lines.whole(data)
         # A command may print gigabytes: lines that no pattern can match are not read one by one.
-        needs = self._numbers_need if self.out_of_memory else self._all_need
-        lines = lines_of(whole) if needs is None else lines_with(whole, needs)
+        every = "" in self._needles
+        lines = lines_of(whole) if every else lines_with(whole, {*self._needles, *OUT_OF_MEMORY})
         yield from filter(None, map(self.take, lines))
 
     def rest(self) -> Iterator[tuple[int, float]]:
@@ -127,9 +127,8 @@ class Printed:
         return int(step), found[1]
 
     def _says_out_of_memory(self, line: str) -> bool:
-        return any(
-            pattern.search(line) for pattern, need in self._oom if need is None or holds(line, need)
-        )
+        known = any(text in line for text in OUT_OF_MEMORY)
+        return known or any(pattern.search(line) for pattern in self._oom)
 
     @property
     def cut(self) -> str:

@@ -1,6 +1,7 @@
 """Scores, curves and failures are parsed from a command's output."""
 
 import math
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.commands import command
 from tests.support.present import known
-from trainer.command.number import Number
+from trainer.command.number import ESCAPE, Number, needle
 from trainer.command.out_of_memory import shortage
 from trainer.command.output import MAX_LINE_BYTES, Lines, Printed, taken
 from trainer.spec import CurveRule, ScoreRule
@@ -220,3 +221,40 @@ def test_output_is_read_as_a_whole_as_by_its_lines(
     assert repr([*found, *whole.rest()]) == repr([one for one in points if one])
     assert repr(whole.scores) == repr(by_lines.scores)
     assert (whole.cut, whole.out_of_memory) == (by_lines.cut, by_lines.out_of_memory)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"(?<!\w)val\s*loss(?!\w)(\d+)", "loss"),
+        (r"mean loss (\d+)", "mean loss"),
+        (r"\blosses?\s*[:=] *([0-9.]+)", "losse"),
+        (r"(?:a|b) loss (?:[|]|:)(\d+)", "loss"),
+        (r"out|ast(\d+)", ""),
+        (r"(?i)loss (\d+)", ""),
+        (r"(\d+\.\d+)", ""),
+        (r"\x41bc (\d)", ""),
+    ],
+)
+def test_the_text_that_a_pattern_needs(pattern: str, text: str) -> None:
+    assert needle(pattern) == text
+
+
+PARTS = st.sampled_from(
+    r"loss val ar 1 - \. (?:a|lo) (?:s|) s* s+ \s \S . \b ^ $ [ab] (?=a) (?:va){2} x? :".split()
+)
+BITS = st.sampled_from(
+    "loss|val|ar|lo|a|s|1|-|.|:| |x|[|]|tensor(|float32(|)|])|1.5|nan|2e|١|ſ|é".split("|")
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(PARTS, min_size=1, max_size=6), st.lists(BITS, max_size=12))
+def test_no_line_is_lost(parts: list[str], bits: list[str]) -> None:
+    pattern, line = "".join(parts) + r"([-+.\d]+|nan)", "".join(bits)
+    try:
+        number = Number(pattern)
+    except re.error:
+        return
+    if re.search(pattern, number.cleaned(line)):
+        assert ESCAPE in line or needle("".join(parts)) in line
