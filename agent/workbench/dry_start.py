@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.spec import (
     AnyConfig,
     Budget,
-    Check,
     Command,
     CommandConfig,
     Limits,
@@ -35,39 +33,6 @@ PATIENCE_S = 60.0
 """Seconds allowed for a run. A script that still trains after them has started well."""
 _PARSE_S = 30.0
 """Seconds in which a script must come to parse its options."""
-_NO_SCORE = ScoreRule(pattern="autoresearch-done ([0-9])$")
-_LIST_FILES = """
-import csv, json, os, sys
-def said(name, document, key=""):
-    if isinstance(document, dict):
-        for each, value in list(document.items())[:100]:
-            said(name, value, f"{key}.{each}" if key else str(each))
-    elif isinstance(document, (int, float)) and not isinstance(document, bool):
-        print("\\x1eautoresearch-file", json.dumps([name, key, document]))
-root = sys.argv[1]
-for folder, folders, names in os.walk(root):
-    folders[:] = [one for one in folders if not os.path.islink(os.path.join(folder, one))]
-    for name in names[:1000]:
-        path = os.path.join(folder, name)
-        ends = os.path.splitext(name)[1]
-        if os.path.islink(path) or os.path.getsize(path) > 1 << 20 or "autoresearch" in name:
-            continue
-        try:
-            with open(path) as file:
-                if ends == ".json":
-                    said(os.path.relpath(path, root), json.load(file))
-                elif ends == ".jsonl":
-                    said(os.path.relpath(path, root), json.loads(file.read().splitlines()[-1]))
-                elif ends in (".csv", ".tsv"):
-                    rows = list(csv.DictReader(file, delimiter="," if ends == ".csv" else "\\t"))
-                    for key, value in (rows[-1].items() if rows else ()):
-                        said(os.path.relpath(path, root), {key: float(value)})
-        except (ValueError, TypeError, LookupError, OSError):
-            pass
-print("\\x1eautoresearch-done 0")
-"""
-"""Prints the numbers in the files that a run left, one a line."""
-FILE_MARK = "\x1eautoresearch-file "
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +79,9 @@ def report_options(start: Start, words: Sequence[str]) -> list[str]:
         env=(("PYTHONPATH", os.pathsep.join(search)),),
         reads=tuple(str((start.folder / one).resolve()) for one in start.reads),
         programs=tuple(map(str, environment_of(program, start.folder))),
-        score=_NO_SCORE,
+        score=ScoreRule(pattern="x"),
         measure=Measure(unit="score"),
+        is_tried=True,
     )
     spec = TrialSpec(
         trial_id="options",
@@ -141,9 +107,7 @@ def dry_start(source: str, menu: ProxyMenu) -> Tried:
     :param source: the menu's file, beside which its directory is.
     :raises AutoresearchError: if the menu cannot be used here.
     """
-    program = (sys.executable, "-P", "-c", _escaped(_LIST_FILES))
-    check = Check(argv=(*program, "{out}"), score=_NO_SCORE)
-    changed = {"check": check, "curve": None}
+    changed = {"is_tried": True, "check": None, "curve": None}
     return run_config(source, menu, menu.baseline, 0, PATIENCE_S, changed)
 
 

@@ -18,7 +18,7 @@ from autoresearch.files import write_all
 from autoresearch.layout import CURVE_FILE, log_path
 from trainer.command.filling import Filled, filled, place_script
 from trainer.command.out_of_memory import shortage
-from trainer.command.output import Printed, scores_in, taken
+from trainer.command.output import Printed, scores_in, taken, told_in_files
 from trainer.command.raised import OwnFiles
 from trainer.command.reason import Reason
 from trainer.command.starting import Call, Started
@@ -132,8 +132,11 @@ class _Run:
             how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
             hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
             return self.failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
+        if self._command.is_tried:
+            write_all(1, "".join(f"{one}\n" for one in told_in_files(self._work)).encode())
         # A check's score takes the place of this 0.
-        score = self._score() if self._command.check is None else 0.0
+        is_scored = self._command.check is None and not self._command.is_tried
+        score = self._score() if is_scored else 0.0
         if isinstance(score, TrialFailed):
             return score
         return CommandOk(

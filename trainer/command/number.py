@@ -12,6 +12,8 @@ import re
 from contextlib import suppress
 
 ESCAPE = "\x1b"
+FILE_MARK = "\x1eautoresearch-file "
+"""What begins a line that tells a number in a file which a run wrote."""
 _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
 _DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
 _WITH_COMMA = re.compile(r"[-+]?\d+,\d")

@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Iterator, Set
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from autoresearch.files import read_given
-from trainer.command.number import ESCAPE, Number, needle, number_in
+from trainer.command.number import ESCAPE, FILE_MARK, Number, needle, number_in
 from trainer.command.out_of_memory import OUT_OF_MEMORY
 from trainer.command.raised import SHOWN_CHARACTERS
 from trainer.command.reason import Ends
@@ -155,48 +156,62 @@ def taken(scores: list[float], take: Take) -> float | None:
 # --- the file of scores --------------------------------------------------------------------------
 
 MAX_FILE_BYTES = 8 << 20
+_MOST_FILES = 1000
+_MOST_KEYS = 100
 
 
 def scores_in(out: Path, rule: ScoreRule) -> list[float]:
-    """Return the numbers under the rule's key, in the file's order; none if there is no such file.
+    """Return the numbers under the rule's key, in the file's order; none without such a file."""
+    return numbers_in(out / rule.file).get(rule.key or "", []) if rule.file else []
+
+
+def numbers_in(path: Path) -> dict[str, list[float]]:
+    """Return the numbers in a file of JSON, JSON lines or columns, by their keys, in its order; the
+    keys of nested tables are joined by dots.
 
     No link is followed: this run did not write its target.
     """
-    if rule.file is None or rule.key is None:
-        return []
+    found: dict[str, list[float]] = {}
     try:
-        data = read_given(out / rule.file, MAX_FILE_BYTES, through_links=False)
+        text = read_given(path, MAX_FILE_BYTES, through_links=False).decode("utf-8-sig", "replace")
     except OSError:
-        return []
-    if rule.file.endswith((".csv", ".tsv")):
-        return list(_column(data.decode("utf-8-sig", "replace"), rule.key))
-    found = []
-    for text in data.splitlines() if rule.file.endswith(".jsonl") else [data]:
+        return found
+    if path.suffix in {".csv", ".tsv"}:
+        lines = text.splitlines()
+        delimiter = max(",\t;", key=lines[0].count) if lines else ","
+        for row in csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True):
+            for key, value in row.items():
+                if isinstance(value, str) and value.strip():
+                    number = number_in(value)
+                    found.setdefault(key, []).append(math.nan if number is None else number)
+        return found
+    for document in text.splitlines() if path.suffix == ".jsonl" else [text]:
         with suppress(ValueError, RecursionError):
-            found.append(_under(json.loads(text), rule.key))
-    return [number for number in found if number is not None]
+            for key, number in _flat(json.loads(document)):
+                found.setdefault(key, []).append(number)
+    return found
 
 
-def _column(text: str, key: str) -> Iterator[float]:
-    """Yield the values of a column that are not empty; nan for invalid numbers."""
-    lines = text.splitlines()
-    delimiter = max(",\t;", key=lines[0].count) if lines else ","
-    for row in csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True):
-        value = (row.get(key) or "").strip()
-        if value:
-            number = number_in(value)
-            yield math.nan if number is None else number
+def _flat(document: object, key: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield from _flat(value, f"{key}.{name}" if key else name)
+    elif isinstance(document, int | float) and not isinstance(document, bool):
+        with suppress(OverflowError):
+            yield key, float(document)
 
 
-def _under(document: object, key: str) -> float | None:
-    """Return the number at a key; its dots select nested keys if it is not a key itself."""
-    whole = isinstance(document, dict) and key in document
-    for part in [key] if whole else key.split("."):
-        if not isinstance(document, dict) or part not in document:
-            return None
-        document = document[part]
-    if isinstance(document, bool) or not isinstance(document, int | float):
-        return None
-    with suppress(OverflowError):
-        return float(document)
-    return None
+def told_in_files(out: Path) -> Iterator[str]:
+    """Yield a line for the last number of each key in the files that a run left."""
+    paths = (
+        path
+        for path in sorted(out.rglob("*"))
+        if path.suffix in _TOLD and not path.name.startswith("autoresearch-")
+    )
+    for path in islice(paths, _MOST_FILES):
+        name = path.relative_to(out).as_posix()
+        for key, numbers in islice(numbers_in(path).items(), _MOST_KEYS):
+            yield FILE_MARK + json.dumps([name, key, numbers[-1]])
+
+
+_TOLD = {".json", ".jsonl", ".csv", ".tsv"}

@@ -106,6 +106,9 @@ class Command(Trainer):
     check: Check | None = Field(None, exclude_if=lambda check: check is None)
     """Command whose score is the trial's score, in place of this one's."""
 
+    is_tried: bool = Field(False, exclude_if=lambda tried: not tried)
+    """Whether it runs for a draft: it needs no score, and tells the numbers in its files."""
+
     @property
     def prunes(self) -> bool:
         """See :attr:`Trainer.prunes`. The curve is assumed to be in the unit of the score."""

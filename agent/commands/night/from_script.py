@@ -168,12 +168,12 @@ def _found(
     found = scored(found, evaluated)
     if tried_at is None or any(one.option.required for one in draft.left):
         return draft, found, None
-    from agent.workbench.dry_start import FILE_MARK, dry_start  # noqa: PLC0415 (slow to load)
+    from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
 
     unscored = replace(draft, score=_UNKNOWN, direction="minimise")
     menu = parse_menu(toml_of(unscored), f"drafted from {script}")
     tried = dry_start(str(tried_at), menu)
-    draft, found = _seen(draft, found, tried, FILE_MARK)
+    draft, found = _seen(draft, found, tried)
     return draft, scored(found, evaluated), tried
 
 
@@ -208,14 +208,12 @@ def _trees(draft: Draft) -> list[ast.Module]:
 _UNKNOWN = Candidate("autoresearch-dry-start", "score", "minimise")
 
 
-def _seen(
-    draft: Draft, found: list[Candidate], tried: "Tried", file_mark: str
-) -> tuple[Draft, list[Candidate]]:
+def _seen(draft: Draft, found: list[Candidate], tried: "Tried") -> tuple[Draft, list[Candidate]]:
     """Return the draft and the candidates with what a run printed and wrote."""
     if not tried.is_usable:
         return draft, found
     printed = [one for one in tried.lines if "\x1e" not in one]
-    seen = candidates(printed) + in_files(tried.lines, file_mark)
+    seen = candidates(printed) + in_files(tried.lines)
     known = [one for one in seen if one.direction is not None]
     label = curve_in(printed) or draft.curve
     reached = None

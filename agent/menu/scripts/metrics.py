@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.menu.scripts.option import words_of
-from trainer.command.number import Number
+from trainer.command.number import FILE_MARK, Number
 from trainer.spec import Direction
 
 _LOWER = (
@@ -231,12 +231,12 @@ def scored(found: Sequence[Candidate], evaluated: Iterable[str]) -> list[Candida
     return sorted(known, key=lambda one: one.rank)
 
 
-def in_files(lines: Iterable[str], mark: str) -> list[Candidate]:
-    """Return the numbers in files that a run left, listed on the lines that begin with a mark."""
+def in_files(lines: Iterable[str]) -> list[Candidate]:
+    """Return the numbers in files that a run left, among the lines that it printed."""
     found = []
     for line in lines:
-        if line.startswith(mark):
-            file, key, value = json.loads(line.removeprefix(mark))
+        if line.startswith(FILE_MARK):
+            file, key, value = json.loads(line.removeprefix(FILE_MARK))
             direction = direction_of(key)
             held = re.search(rf"(?i){_HELD_OUT}", f"{file} {key}") is not None
             rank = (direction is None, False, 0 if held else 1, False, _figure(key), True)

@@ -11,7 +11,7 @@ from agent.menu.scripts.metrics import (
     last_step,
     pattern_of,
 )
-from trainer.command.number import Number
+from trainer.command.number import FILE_MARK, Number
 
 LOWER = (
     "FID score|KID score|Brier score|MSE score|RMSE score|MAE score|Davies-Bouldin score|WER score"
@@ -179,7 +179,6 @@ def test_the_curve_is_a_step_and_its_loss() -> None:
 
 
 def test_numbers_in_files_are_candidates() -> None:
-    mark = "#"
-    lines = ['#["metrics.json", "test.acc", 0.5]', '#["metrics.json", "epoch", 3]', "acc 3"]
-    (found,) = in_files(lines, mark)
+    told = ('["metrics.json", "test.acc", 0.5]', '["metrics.json", "epoch", 3]')
+    (found,) = in_files([*(FILE_MARK + one for one in told), "acc 3"])
     assert (found.file, found.label, found.direction) == ("metrics.json", "test.acc", "maximise")
