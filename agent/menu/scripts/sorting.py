@@ -19,7 +19,6 @@ from agent.menu.scripts.option import (
     says,
     words_of,
 )
-from agent.menu.scripts.tree import calls, last_name, remainders
 from agent.menu.trainer_table import BUILT_IN, is_secret
 from autoresearch.words import first_fault
 
@@ -82,23 +81,16 @@ def _skips_last(options: Sequence[Option], tree: ast.Module) -> bool:
 
     If N were the length of a trial, its only score would be the untrained model's.
     """
-    every = {one.name for one in options if is_named(one.name, _EVERY)}
-    for loop in ast.walk(tree):
-        match loop:
-            case ast.For(target=ast.Name(id=counter), iter=counted):
-                ranges = [one for one in calls(counted) if last_name(one.func) == "range"]
-            case _:
-                continue
-        from_0 = len(ranges) == 1 and len(ranges[0].args) == 1 and not ranges[0].keywords
-        parts = (part for one in ast.walk(loop) for part in remainders(one))
-        if from_0 and any(
-            isinstance(one.left, ast.Name)
-            and one.left.id == counter
-            and last_name(one.right) in every
-            for one in parts
-        ):
-            return True
-    return False
+    every = "|".join(one.name for one in options if is_named(one.name, _EVERY))
+    text = ast.unparse(tree) if every else ""
+    return any(
+        re.search(rf"(?m)^ *(?:el)?if (?!.* or ).*\b{counter} % [\w.]*\b(?:{every})\b", text)
+        for counter in _FROM_0.findall(text)
+    )
+
+
+_FROM_0 = re.compile(r"(?m)^ *for (\w+) in (?:\w+\()*range\([^,]*?\)")
+"""A loop that counts from 0, as Python spells it."""
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:

@@ -30,14 +30,6 @@ def calls(tree: ast.AST) -> Iterator[ast.Call]:
     return iter(sorted(found, key=lambda call: (call.lineno, call.col_offset)))
 
 
-def remainders(node: ast.AST) -> list[ast.BinOp]:
-    """Return every ``a % b`` in the condition of an ``if``; none if the condition has an ``or``."""
-    parts = list(ast.walk(node.test)) if isinstance(node, ast.If) else []
-    if any(isinstance(one, ast.Or) for one in parts):
-        return []
-    return [one for one in parts if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod)]
-
-
 def comments(source: str) -> dict[int, str]:
     """Return the comments after code, by line number."""
     found = {}
