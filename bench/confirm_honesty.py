@@ -15,7 +15,7 @@ from statistics import fmean
 
 from bench.figure import Figure
 from bench.judge_honesty import RUNS, share
-from bench.judge_nights import RESULT, Night, nights_of
+from bench.judge_nights import RESULT, Night, nights
 from bench.judge_worlds import World, worlds
 from trainer.spec import AnyConfig, PruneRule, ScoredText, TextPart, TextScore, TrialOk
 from trajectory.confirmation import FreshRuns, gains
@@ -169,7 +169,7 @@ def run() -> list[Figure]:
 
 
 def _world(world: World) -> Iterator[Figure]:
-    ended = nights_of(TextNight, world, Rules(), range(CAMPAIGNS), lambda night: night.runs >= RUNS)
+    ended = nights(TextNight, world, Rules(), CAMPAIGNS, lambda night: night.runs >= RUNS)
     seen = [one for night in ended for one in confirmed(night)]
     name, note = world.name, f"{CAMPAIGNS} simulated campaigns, each confirmed {AGAIN} times"
     true = fmean(one.true for one in seen)

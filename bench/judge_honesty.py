@@ -8,17 +8,16 @@ in worlds whose truth is known (:mod:`bench.judge_worlds`). Each world's figures
 - the share of campaigns that wrongly mark a config as better than the baseline;
 - the excess of the headline over the truth.
 
-For comparison the figures include the two rules of the published loops, which keep on one run.
+:mod:`bench.proof` compares the rules of published loops.
 """
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from bench.figure import Figure
 from bench.judge_nights import Night, nights
-from bench.judge_worlds import Recipe, World, shared_seeds, worlds
+from bench.judge_worlds import World, shared_seeds, worlds
 from trajectory.ranking import Ranked, ranked_config, top
 from trajectory.rows import Rules
 
@@ -89,23 +88,6 @@ def _promised(night: Night, lines: Iterable[Ranked]) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def one_run(world: World, margin: float, rng: random.Random) -> tuple[float, float, float]:
-    """Run a loop that keeps each idea whose one run beats the last number by ``margin`` of it.
-
-    Return the true gain, the claimed gain, and the share of keeps that gained nothing.
-    """
-    best = baseline = world.begin()
-    claimed = first = world.score(baseline, 0, rng)
-    keeps = false = 0
-    for seed in range(1, RUNS):
-        idea: Recipe = world.idea(best, rng)
-        seen = world.score(idea, seed, rng)
-        if seen < claimed * (1 - margin):
-            keeps, false = keeps + 1, false + (idea.bpb >= best.bpb)
-            best, claimed = idea, seen
-    return baseline.bpb - best.bpb, first - claimed, false / max(1, keeps)
-
-
 def run() -> list[Figure]:
     """Return all figures, world by world."""
     return [figure for world in worlds().values() for figure in _world(world)] + _shared_seeds()
@@ -113,49 +95,29 @@ def run() -> list[Figure]:
 
 def _shared_seeds() -> list[Figure]:
     """Return the claims' figures in a world where all configs share the effect of a seed."""
-    ended = nights(
-        shared_seeds(),
-        Rules(),
-        SHARED_CAMPAIGNS,
-        enough=lambda night: night.evidence.iterations >= ITERATIONS,
-    )
+    ended = _of_iterations(shared_seeds(), SHARED_CAMPAIGNS)
     return claims(f"shared seeds, {ITERATIONS} iterations", [reported(night) for night in ended])
+
+
+def _of_iterations(world: World, campaigns: int) -> list[Night]:
+    return list(
+        nights(
+            Night, world, Rules(), campaigns, lambda night: night.evidence.iterations >= ITERATIONS
+        )
+    )
 
 
 def _world(world: World) -> list[Figure]:
     name, note = world.name, f"{CAMPAIGNS} simulated campaigns"
-    nothing_to_find = name == "A/A"
-    figures = []
-    if not nothing_to_find:
-        for rule, margin in (("one run, any gain", 0.0), ("one run, 0.5 %", 0.005)):
-            figures += _published(world, rule, margin)
-    by_runs = list(nights(world, Rules(), CAMPAIGNS, enough=lambda night: night.runs >= RUNS))
-    figures += rule_figures(f"{name}, {RUNS} runs", by_runs, note)
-    if not nothing_to_find:
+    by_runs = list(nights(Night, world, Rules(), CAMPAIGNS, lambda night: night.runs >= RUNS))
+    figures = rule_figures(f"{name}, {RUNS} runs", by_runs, note)
+    if name != "A/A":
         figures.append(_real(f"{name}, {RUNS} runs", by_runs))
-    ended = list(
-        nights(
-            world,
-            Rules(),
-            CAMPAIGNS,
-            enough=lambda night: night.evidence.iterations >= ITERATIONS,
-        )
-    )
+    ended = _of_iterations(world, CAMPAIGNS)
     figures += rule_figures(f"{name}, {ITERATIONS} iterations", ended, note)
     return figures + claims(
         f"{name}, {ITERATIONS} iterations", [reported(night) for night in ended]
     )
-
-
-def _published(world: World, rule: str, margin: float) -> list[Figure]:
-    seen = [one_run(world, margin, random.Random(number)) for number in range(CAMPAIGNS)]
-    true, claimed, false = (fmean(column) for column in zip(*seen, strict=True))
-    where = f"{world.name}, {RUNS} runs, {rule}"
-    return [
-        Figure(f"true gain ({where})", true, "bpb"),
-        Figure(f"claimed gain that is real ({where})", 100 * true / claimed, "%"),
-        Figure(f"keeps that gained nothing ({where})", 100 * false, "%"),
-    ]
 
 
 def _real(where: str, ended: Sequence[Night]) -> Figure:

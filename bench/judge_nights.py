@@ -1,23 +1,32 @@
 """Simulate campaigns: the product's own race, judge, evidence and ranking, in a known world."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from statistics import fmean
 from typing import ClassVar, TypeVar
 
 from agent.menu.files import load_menu
 from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
 from tests.support.races import run_race
-from trainer.spec import AnyConfig, Config, CurvePoint, PruneRule, TrialOk, make_config
+from trainer.spec import (
+    AnyConfig,
+    Config,
+    CurvePoint,
+    Measured,
+    PruneRule,
+    TrialFailed,
+    TrialOk,
+    make_config,
+)
+from trajectory.confirmation import FreshRuns, gains
+from trajectory.confirmed import FreshGain
 from trajectory.evidence import Evidence
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
 from trajectory.rows import BaselineRow, IterationRow, Role, Rules, TrialRecord
 
 BASELINE_SEEDS = 5
-FRESH_SEED = 1000
 AT = "2026-01-01T00:00:00.000+00:00"
 _ALLOWED = Verdict(allowed=True)
 _WHO = ProposerRecord(kind="scripted")
@@ -154,42 +163,33 @@ class Night:
             )
         )
 
-    def confirmed(self, seeds: int) -> float:
-        """Return the incumbent's difference to the baseline on fresh seeds, which count as runs."""
-        configs = self.evidence.configs
-        both = [
-            configs[name].config for name in (self.incumbent, self.evidence.baseline_hash or "")
-        ]
-        fresh = range(FRESH_SEED, FRESH_SEED + seeds)
-        scores = [
-            [self.run(config, seed, "reference").objective for config in both] for seed in fresh
-        ]
-        return fmean((new or 0) - (old or 0) for new, old in scores)
+    def confirmed(
+        self, config_hash: str, seeds: Iterable[int], *, finalists: int = 1, earlier: int = 0
+    ) -> FreshGain:
+        """Return a config's difference from the baseline on these seeds, which count as runs.
 
-
-def nights(
-    world: World,
-    rules: Rules,
-    campaigns: int,
-    *,
-    enough: Callable[[Night], bool],
-    first: int = 0,
-) -> Iterator[Night]:
-    """Simulate campaigns, each until ``enough`` returns True; equal numbers give equal campaigns.
-
-    :param first: the number of the first campaign.
-    """
-    return nights_of(Night, world, rules, range(first, first + campaigns), enough)
+        :param earlier: the number of earlier confirmations.
+        """
+        results: list[dict[int, Measured | TrialFailed]] = [{}, {}]
+        for one, name in zip(
+            results, (config_hash, self.evidence.baseline_hash or ""), strict=True
+        ):
+            config = self.evidence.configs[name].config
+            for seed in seeds:
+                one[seed] = self.run(config, seed, "reference").result
+        ours, theirs = map(FreshRuns, results)
+        return gains(ours, theirs, [], finalists=finalists, earlier_analyses=earlier)[0]
 
 
 N = TypeVar("N", bound=Night)
 
 
-def nights_of(
-    kind: type[N], world: World, rules: Rules, numbers: range, enough: Callable[[N], bool]
+def nights(
+    kind: type[N], world: World, rules: Rules, campaigns: int, enough: Callable[[N], bool]
 ) -> Iterator[N]:
-    """Simulate campaigns of a given kind; see :func:`nights`."""
-    for number in numbers:
+    """Simulate campaigns of a kind, each until ``enough`` returns True; equal numbers give equal
+    campaigns."""
+    for number in range(campaigns):
         night = kind(world, random.Random(number))
         night.measure_baseline()
         while not enough(night):

@@ -12,6 +12,10 @@ and the correlation of two recipes on one seed. All scores are bits per byte, lo
   to 0.98 with its parent on a seed, as 56 fresh trials of that campaign's configs did. So after
   some keeps no correlation with the baseline remains.
 - **A/A**: W1 with ideas that are all worth nothing.
+- **measured**: the ideas of W1 with the noise of 816 real trials, 68 configs of cpu-tiny-code on
+  the same 12 seeds (bench/code_ideas.jsonl): the sd of the baseline's runs, and correlations of a
+  child with its parent between the quartiles of the configs' correlations with the baseline.
+- **recorded**: those trials themselves, without a model of their noise (:class:`RecordedWorld`).
 """
 
 from __future__ import annotations
@@ -20,15 +24,20 @@ import json
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean, quantiles, stdev
 
 import numpy as np
 
 DEMO_JOURNAL = Path(__file__).parents[1] / "docs" / "demo" / "trajectory.jsonl"
+RECORDED = Path(__file__).with_name("code_ideas.jsonl")
+SEARCH_SEEDS = 6
+"""Recorded seeds on which a search runs. The others are fresh."""
+FRESH_SEED = 1000
+"""First seed that no search runs on."""
 START_BPB = 3.1
 SIGMA = 0.045
 MOST_SD = 0.15
@@ -111,6 +120,79 @@ def shared_seeds(share: float = 0.95) -> World:
     0.95 is as if a seed draws the training subset."""
     correlation = (math.sqrt(share),) * 2
     return replace(worlds()["W1"], name="shared seeds", correlation=correlation)
+
+
+@cache
+def recorded_runs() -> dict[str, tuple[float, ...]]:
+    """Return the scores of each config of :data:`RECORDED` on its seeds, which are the same for
+    all; the baseline is first."""
+    runs: dict[str, list[float]] = defaultdict(list)
+    for line in RECORDED.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        runs[row["idea"]].append(row["val_bpb"])
+    return {name: tuple(scores) for name, scores in runs.items()}
+
+
+def measured() -> World:
+    """Return a world with the ideas of W1 and the noise of the recorded runs."""
+    baseline, *ideas = recorded_runs().values()
+    low, _, high = quantiles((correlation(baseline, one) for one in ideas), n=4)
+    sd = stdev(baseline)
+    return World("measured", _mixed, lambda _: sd, _normal, (low, high), inherits=True)
+
+
+def without_gains(world: World) -> World:
+    """Return the same world with ideas that are all worth nothing."""
+    return replace(world, gain=lambda _: 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWorld(World):
+    """The recorded trials in place of a simulation: their configs and seeds in a random order.
+
+    A search sees half of the seeds. A config's true score is its mean on the other half, on which
+    a confirmation runs.
+    """
+
+    baseline: Recipe
+    ideas: Iterator[Recipe]
+
+    def begin(self) -> Recipe:
+        """Return the baseline."""
+        return self.baseline
+
+    def idea(self, parent: Recipe, rng: random.Random) -> Recipe:
+        """Return the next recorded config, each of which changes the baseline."""
+        return next(self.ideas)
+
+    def score(self, recipe: Recipe, seed: int, rng: random.Random) -> float:
+        """Return a recorded run."""
+        place = seed % SEARCH_SEEDS
+        if seed >= FRESH_SEED:
+            place = SEARCH_SEEDS + (seed - FRESH_SEED) % SEARCH_SEEDS
+        return recipe.bpb + recipe.deviates[place]
+
+
+def recorded(number: int, *, gains: bool) -> RecordedWorld:
+    """Return the recorded trials in the order of this number.
+
+    :param gains: whether the ideas keep their gains. Otherwise each config's runs are moved to the
+        mean of the baseline's, so that only their noise remains.
+    """
+    rng, seeds = random.Random(number), list(range(2 * SEARCH_SEEDS))
+    rng.shuffle(seeds)
+    recipes = []
+    for runs in recorded_runs().values():
+        scores = [runs[seed] for seed in seeds]
+        truth = fmean(scores[SEARCH_SEEDS:]) if gains else fmean(scores)
+        deviates = {place: score - truth for place, score in enumerate(scores)}
+        recipes.append(Recipe(truth if gains else START_BPB, deviates=deviates))
+    baseline, *ideas = recipes
+    rng.shuffle(ideas)
+    base = worlds()["A/A"]
+    return RecordedWorld(
+        "recorded", base.gain, base.sd, base.deviate, base.correlation, False, baseline, iter(ideas)
+    )
 
 
 def _mixed(rng: random.Random) -> float:

@@ -17,11 +17,10 @@ from statistics import fmean
 
 from bench.figure import Figure
 from bench.judge_luck import ProbedNight
-from bench.judge_nights import BASELINE_SEEDS, FRESH_SEED, Night, nights
-from bench.judge_worlds import World, shared_seeds, small_gains, worlds
-from trainer.spec import BPB, TrialOk
-from trajectory.confirmation import CONFIRM_SEEDS, FreshRuns, gains
-from trajectory.confirmed import Confirmed, ConfirmedConfig
+from bench.judge_nights import BASELINE_SEEDS, Night, nights
+from bench.judge_worlds import FRESH_SEED, World, shared_seeds, small_gains, worlds
+from trajectory.confirmation import CONFIRM_SEEDS
+from trajectory.confirmed import Confirmed, ConfirmedConfig, FreshGain
 from trajectory.headline import MORE, seeds_more
 from trajectory.power import POWER, Power, confirm_seeds
 from trajectory.ranking import Noise
@@ -99,24 +98,12 @@ def _found_share(night: Night, rules: Rules, gain: float, seeds: int) -> float:
         night.iterate(rules)
         if night.keeps > before:
             newest = next(reversed(night.evidence.configs))
-            found += _confirmed(night, newest, range(FRESH_SEED, FRESH_SEED + seeds), 0).stands
+            found += night.confirmed(newest, range(FRESH_SEED, FRESH_SEED + seeds)).hi < 0
     return found / IDEAS
 
 
-def _confirmed(
-    night: Night, config_hash: str, seeds: Iterable[int], earlier: int
-) -> ConfirmedConfig:
-    """Return a config's confirmation on these seeds."""
-    fresh = []
-    for name in (config_hash, night.evidence.baseline_hash or ""):
-        config, results = night.evidence.configs[name].config, {}
-        for seed in seeds:
-            result = night.run(config, seed, "candidate").result
-            assert isinstance(result, TrialOk)
-            results[seed] = result
-        fresh.append(FreshRuns(results))
-    found = gains(fresh[0], fresh[1], [], finalists=1, earlier_analyses=earlier, measure=BPB)
-    return ConfirmedConfig(
+def _confirmed(config_hash: str, gain: FreshGain) -> Confirmed:
+    config = ConfirmedConfig(
         config_hash=config_hash,
         iter=1,
         rank=1,
@@ -124,13 +111,14 @@ def _confirmed(
         claimed=None,
         claimed_lo=None,
         claimed_hi=None,
-        gains=found,
+        gains=(gain,),
     )
+    return Confirmed(seeds=tuple(range(gain.seeds)), texts=(), configs=(config,))
 
 
 def _first_keeps(world: World, after: int) -> Figure:
     came = []
-    for night in nights(world, Rules(), NIGHTS, enough=lambda n: n.evidence.iterations >= after):
+    for night in nights(Night, world, Rules(), NIGHTS, lambda n: n.evidence.iterations >= after):
         if night.keeps:
             continue
         while not night.keeps and night.evidence.iterations < (1 + MORE) * after:
@@ -145,21 +133,19 @@ def _first_keeps(world: World, after: int) -> Figure:
 def _further_seeds() -> Iterable[Figure]:
     for world in (worlds()["W1"], small_gains()):
         real, told = [], []
-        for night in nights(world, Rules(), NIGHTS, enough=lambda n: n.evidence.iterations >= 20):
+        for night in nights(Night, world, Rules(), NIGHTS, lambda n: n.evidence.iterations >= 20):
             if night.incumbent == night.evidence.baseline_hash:
                 continue
-            seeds = tuple(range(FRESH_SEED, FRESH_SEED + CONFIRM_SEEDS))
-            first = _confirmed(night, night.incumbent, seeds, 0)
-            more, measured = None, first.headline
-            if not first.stands:
-                more = seeds_more(Confirmed(seeds=seeds, texts=(), configs=(first,)))
+            seeds = range(FRESH_SEED, FRESH_SEED + CONFIRM_SEEDS)
+            first = night.confirmed(night.incumbent, seeds)
+            more = None if first.hi < 0 else seeds_more(_confirmed(night.incumbent, first))
             if more is None:
                 continue
             longer = range(FRESH_SEED, FRESH_SEED + CONFIRM_SEEDS + more)
-            again = _confirmed(night, night.incumbent, longer, 1)
-            told.append(again.stands)
-            if night.true_gain >= -(measured.delta if measured else 0.0):
-                real.append(again.stands)
+            again = night.confirmed(night.incumbent, longer, earlier=1)
+            told.append(again.hi < 0)
+            if night.true_gain >= -first.delta:
+                real.append(again.hi < 0)
         note = f"{len(told)} of {NIGHTS} nights of 20 iterations were not confirmed but ahead"
         name = f"confirmed on the further seeds named ({world.name})"
         yield Figure(name, 100 * fmean(told), "%", note=note)

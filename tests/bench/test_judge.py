@@ -6,7 +6,7 @@ import pytest
 
 from bench import confirm_interim
 from bench.judge_honesty import reported
-from bench.judge_nights import nights
+from bench.judge_nights import Night, nights
 from bench.judge_worlds import shared_seeds
 from trajectory.rows import Rules
 
@@ -24,7 +24,7 @@ def test_a_look_is_about_what_it_promises_and_later_ones_ask_for_more(
 
 def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
     ended = nights(
-        shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.iterations >= 12
+        Night, shared_seeds(), Rules(), 40, lambda night: night.evidence.iterations >= 12
     )
     judged = [reported(night) for night in ended]
     assert fmean(one.every for one in judged) >= 0.93
