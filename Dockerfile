@@ -4,7 +4,7 @@ ARG BASE=nvcr.io/nvidia/nemo:26.04.00
 FROM ${BASE}
 
 # Of pyproject.toml: a node of a Ray cluster has `ray` besides (docker-compose.cluster.yml).
-ARG EXTRAS="serve huggingface"
+ARG EXTRAS="train serve huggingface"
 
 WORKDIR /opt/autoresearch
 

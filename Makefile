@@ -119,7 +119,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	    --no-deps --constraint constraints.txt torch \
 	    || echo "$(TORCH_INDEX) has no such build: installing the one that pip finds by itself"; \
 	fi
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[serve]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[serve,train]'
 	@if /sbin/ldconfig -p 2> /dev/null | grep -q libcuda.so.1; then $(BIN)/python -c \
 	  'from trainer.machine.host import lacking as f; w = f("cuda"); w and print("no kernels of our own on the GPU,", \
 	  "which is slower: there is no", w, "(on Debian and Ubuntu: apt install gcc python3-dev)")'; fi

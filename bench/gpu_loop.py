@@ -18,9 +18,7 @@ def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
     """
     why = agent_lacks()
     if why:
-        sys.stderr.write(
-            f"error: --loop needs the whole product: {why}; pip install autoresearch\n"
-        )
+        sys.stderr.write(f"error: --loop needs the whole product: {why}; pip install '.[train]'\n")
         return 1
     campaign = (out / ("loop-rehearsal" if rehearse else "loop")).absolute()
     campaign.mkdir(parents=True, exist_ok=True)

@@ -146,7 +146,7 @@ def run_own(
     """
     why = agent_lacks()
     if why:
-        sys.stderr.write(f"error: --own needs the whole product: {why}; pip install autoresearch\n")
+        sys.stderr.write(f"error: --own needs the whole product: {why}; pip install '.[train]'\n")
         return 1
     began_s = time.monotonic()
     device = "cpu" if rehearse else device

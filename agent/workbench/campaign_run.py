@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -226,17 +225,6 @@ def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) ->
         scribe.take_note(note)
 
 
-def _require_torch() -> None:
-    """
-    :raises MachineryError: if the built-in trainer cannot start because torch is not installed.
-    """
-    if find_spec("torch") is None:
-        raise MachineryError(
-            "the built-in trainer needs torch, which is not installed; run: pip install "
-            "'torch>=2.11', or choose a --menu with a training command of your own"
-        )
-
-
 def chosen_settings(
     directory: Path, chosen: dict[str, Any], console: Console, *, trust: bool = False
 ) -> tuple[CampaignSettings, ProxyMenu]:
@@ -252,14 +240,11 @@ def chosen_settings(
         settings, menu = resumed_settings(directory, row, chosen), menu_of(row)
         check_trust(directory, row, settings, menu, chosen, console, trust=trust)
         if menu.trainer is None:
-            _require_torch()
             refuse_fp8(gpt(menu.baseline).precision, settings.backend)
         return settings, menu
     refuse_lost_journal(directory)
     source = chosen.get("menu", DEFAULT_MENU)
     menu = load_menu(source)
-    if menu.trainer is None:
-        _require_torch()
     settings = new_settings(
         menu, source, {**chosen, "device": choose_device(menu, chosen, console)}
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from agent.settings.environment import SystemEnvironment, data_dir
 from agent.workbench.console import say
 from autoresearch import screen
 from autoresearch.errors import MachineryError, SettingsError
+from autoresearch.words import counted
 from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.executors.lanes import usable_cores, visible_gpus
 from trainer.machine import cuda_driver
+from trainer.machine.gpu import gpu_count
+from trainer.machine.host import require_torch
 from trainer.spec import Command, trainer_of
 from trainer.telemetry import NoTelemetry, Telemetry, choose_telemetry
 
@@ -32,7 +36,10 @@ def choose_device(menu: ProxyMenu, chosen: Mapping[str, Any], console: Console) 
     if a driver starts inside the sandbox, then the CPU.
 
     :raises SettingsError: if the menu needs a GPU and none works.
+    :raises MachineryError: if the menu needs torch, and it is not installed.
     """
+    if menu.trainer is None:
+        require_torch()
     if "device" in chosen:
         return str(chosen["device"])
     device, why = _found(menu, chosen.get("executor", "local"))
@@ -53,6 +60,9 @@ def _found(menu: ProxyMenu, executor: str) -> tuple[str, str]:
         return menu.campaign.min_device, "the menu's own, as trials run on a cluster"
     if not cuda_driver.is_installed():
         return "cpu", "this machine has no NVIDIA driver"
+    if find_spec("torch") is None:  # the command's Python has its own; the session tries CUDA there
+        gpus = gpu_count()
+        return ("cuda" if gpus else "cpu"), f"NVIDIA's driver sees {counted(gpus, 'GPU')}"
     from trainer.training.cuda_probe import probe_cuda  # noqa: PLC0415 (torch)
 
     probe = probe_cuda()
@@ -106,6 +116,8 @@ def open_lanes(
         trainer.
     :raises AutoresearchError: if lanes or corpus are unavailable, in one sentence.
     """
+    if command is None:
+        require_torch()
     is_local = settings.executor == "local"
     if settings.lanes == "auto" and is_local:
         settings = settings.model_copy(update={"lanes": lanes_here(settings.device)})

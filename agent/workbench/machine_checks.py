@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,7 @@ from agent.settings.campaign import DEFAULT_MENU
 from agent.settings.environment import Environment, data_dir
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError, SpecError
+from autoresearch.program import install_command
 from trainer.executors.command_probe import probe_command
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel import world
@@ -72,16 +74,19 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     yield _world()
     python = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", "good", f"{python} at {sys.executable}")
-    yield _torch()
-    device = _device()
-    yield device
-    yield from shared_memory(environment.memory_reserve_gib) if device.state == "good" else ()
-    yield from _engines()
-    yield _journal_disk(directory)
     trains_itself = False
     trainer = None
     if menu is not None:
         trains_itself, trainer = own_trainer(menu, directory)
+    if trains_itself and find_spec("torch") is None:
+        yield Check("torch", "note", "not installed; the menu's command needs none of ours")
+    else:
+        yield _torch()
+        device = _device()
+        yield device
+        yield from shared_memory(environment.memory_reserve_gib) if device.state == "good" else ()
+        yield from _engines()
+    yield _journal_disk(directory)
     yield OWN_TEXT if trains_itself else _corpus()
     yield endpoint(environment)
     if trainer is not None:
@@ -115,7 +120,7 @@ def _torch() -> Check:
     try:
         import torch  # noqa: PLC0415 (whether it imports is what is checked)
     except (ImportError, OSError) as error:
-        return Check("torch", "bad", f"does not import ({error}); install torch 2.11 or newer")
+        return Check("torch", "bad", f"does not import ({error}); run: {install_command('train')}")
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < MIN_TORCH:
         return Check("torch", "bad", f"{torch.__version__}; 2.11 or newer is needed")
     return Check("torch", "good", f"{torch.__version__}, {torch.get_num_threads()} threads")

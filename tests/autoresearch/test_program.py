@@ -59,3 +59,10 @@ def test_an_extra_is_installed_by_the_packages_that_an_index_has() -> None:
         names = {re.split(r"[<>=]", one)[0] for one in extras[extra]}
         assert {re.split(r"[<>=]", one)[0] for one in words[4:]} == names
     assert shlex.split(install_command("nothing"))[-1] == ".[nothing]"
+
+
+def test_where_pip_is_missing_uv_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoresearch.program.find_spec", lambda name: None)
+    words = shlex.split(install_command("train"))
+    assert words[:5] == ["uv", "pip", "install", "--python", sys.executable]
+    assert len(words) > 5

@@ -129,9 +129,9 @@ def requirements(*words: str | Path, python: tuple[str, ...] = ()) -> tuple[int,
 
 def test_what_is_installed_is_held_and_never_asked_for() -> None:
     assert any(re.match(r"torch==\d", line) for line in requirements("held")[1])
-    assert not any(line.startswith("torch") for line in requirements("wanted")[1])
+    assert not any(line.startswith("torch") for line in requirements("wanted", "train")[1])
     # Without site-packages nothing is installed.
-    missing = requirements("wanted", python=("-S", "-I"))[1]
+    missing = requirements("wanted", "train", python=("-S", "-I"))[1]
     assert any(line.startswith("torch>=") for line in missing)
 
 
@@ -142,7 +142,7 @@ def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: P
         record.parent.mkdir()
         record.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
     program = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); "
-    program += "sys.argv[1:] = ['wanted', 'serve']; "
+    program += "sys.argv[1:] = ['wanted', 'train', 'serve']; "
     program += f"runpy.run_path({str(REQUIREMENTS)!r}, run_name='__main__')"
     code, lines, errors = requirements(python=("-S", "-I", "-c", program))
     wanted = [re.split("[<>=]", line)[0] for line in lines]

@@ -7,6 +7,7 @@ sentence what is wrong with a function, or nothing.
 from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen
 from trainer.machine.gpu import NoAnswer, ask
+from trainer.machine.host import require_torch
 from trainer.spec import AnyConfig
 
 MAX_PRICE = 2.0
@@ -43,6 +44,7 @@ class CodeRunner:
         """
         key = (*config.code.items(), *(config.value(name) for name in _DECIDING))
         if config.code and key not in self._found:
+            require_torch()
             words = (config.model_dump_json(), str(self._price), str(int(self._allow_unsandboxed)))
             try:
                 found = ask(CodeVerdict, "trainer.code_check.checks", *words, patience_s=PATIENCE_S)

@@ -58,6 +58,22 @@ def start(device: str) -> bool:
     :raises MachineryError: if the driver starts and torch does not.
     """
     ordinal = int(device.partition(":")[2] or 0)
+    library, gpus = start_driver()
+    if gpus == 0:
+        raise _failed("cuDeviceGetCount", NO_DEVICE)
+    handle, integrated = ctypes.c_int(), ctypes.c_int()
+    _call(library, "cuDeviceGet", ctypes.byref(handle), ordinal)
+    _call(library, "cuDeviceGetAttribute", ctypes.byref(integrated), _INTEGRATED, handle)
+    if "torch" in sys.modules:
+        _start_torch(device)
+    return bool(integrated.value)
+
+
+def start_driver() -> tuple[ctypes.CDLL, int]:
+    """Start the driver alone; return its library and the number of GPUs visible to this process.
+
+    :raises DriverFailed: with the code and its fix.
+    """
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -66,16 +82,10 @@ def start(device: str) -> bool:
             " start a container with --gpus all",
             None,
         ) from error
+    count = ctypes.c_int()
     _call(library, "cuInit", 0)
-    handle, integrated, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _call(library, "cuDeviceGetCount", ctypes.byref(count))
-    if count.value == 0:
-        raise _failed("cuDeviceGetCount", NO_DEVICE)
-    _call(library, "cuDeviceGet", ctypes.byref(handle), ordinal)
-    _call(library, "cuDeviceGetAttribute", ctypes.byref(integrated), _INTEGRATED, handle)
-    if "torch" in sys.modules:
-        _start_torch(device)
-    return bool(integrated.value)
+    return library, count.value
 
 
 def _call(library: ctypes.CDLL, name: str, *arguments: object) -> None:

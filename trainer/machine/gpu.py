@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from autoresearch.code import module_command, package_root
 from autoresearch.errors import AutoresearchError, SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive
+from trainer.machine import cuda_driver
 from trainer.machine.environment import allowed_environment
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -110,10 +111,10 @@ def main(arguments: Sequence[str]) -> int:
     """Print the memory of the given device as JSON, or without a device the number of GPUs."""
 
     def answer() -> GpuMemory | GpuCount:
+        if not arguments:
+            return GpuCount(count=cuda_driver.start_driver()[1])
         import torch  # noqa: PLC0415 (the caller needs only the types)
 
-        if not arguments:
-            return GpuCount(count=torch.cuda.device_count())
         (device,) = arguments
         properties = torch.cuda.get_device_properties(device)
         is_unified = bool(getattr(properties, "is_integrated", False))

@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
+from autoresearch.program import install_command
 
 MEMINFO = Path("/proc/meminfo")
 LEAST_GIB = 1.0
@@ -91,6 +92,17 @@ def cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine() or "cpu"
+
+
+def require_torch() -> None:
+    """
+    :raises MachineryError: if torch, which the built-in trainer needs, is not installed.
+    """
+    if find_spec("torch") is None:
+        raise MachineryError(
+            "the built-in trainer needs torch, which is not installed (a --menu with a command of"
+            f" your own needs none); run: {install_command('train')}"
+        )
 
 
 def lacking() -> str | None:

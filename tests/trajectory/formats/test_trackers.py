@@ -157,7 +157,7 @@ def test_no_metric_is_ranked_upside_down(tmp_path: Path, metric: str, asked: str
 def test_mlflow_is_imported(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    tracking = pytest.importorskip("mlflow.tracking", reason="pip install 'autoresearch[mlflow]'")
+    tracking = pytest.importorskip("mlflow.tracking", reason="pip install '.[mlflow]'")
     place = tmp_path / ("mlflow.db" if kind == "sqlite" else "mlruns")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -181,7 +181,7 @@ def test_mlflow_is_imported(tmp_path: Path, kind: str, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_event_files_of_tensorboard_are_imported(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="pip install 'autoresearch[tensorboard]'")
+    pytest.importorskip("tensorboard", reason="pip install '.[tensorboard]'")
     from torch.utils.tensorboard import SummaryWriter
 
     for number in range(3):
