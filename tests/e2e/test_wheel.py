@@ -12,7 +12,7 @@ import pytest
 from agent.settings.campaign import DEFAULT_MENU
 from tests.support.commands import script
 from tests.support.own_menus import OWN_MENU
-from tests.support.places import ROOT
+from tests.support.places import NIGHT, ROOT
 from tests.support.programs import finished
 
 
@@ -72,7 +72,7 @@ def test_a_wheel_without_extras_shows_a_night_and_searches_a_script(
     assert not list(packages.glob("nvidia_cu*"))
     megabytes = sum(sizes) / 1e6
 
-    shutil.copytree(ROOT / "docs" / "night", away / "night")
+    shutil.copytree(NIGHT, away / "night")
     began = time.monotonic()
     top = json.loads(run(command, "top", "--json", "--campaign", "night", cwd=away))
     print(f"{megabytes:.0f} MB, {time.monotonic() - began:.1f} s to the first top")

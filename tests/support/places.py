@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+NIGHT = ROOT / "tests" / "support" / "night"
+"""A campaign of 100 iterations on cpu-tiny, with its confirmation and a stress test."""
 
 
 def python_3_12() -> str:

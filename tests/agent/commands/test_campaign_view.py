@@ -15,9 +15,7 @@ import pytest
 import autoresearch
 from autoresearch.errors import SettingsError
 from tests.support.campaigns import installed
-from tests.support.places import ROOT
-
-NIGHT = ROOT / "docs" / "night"
+from tests.support.places import NIGHT, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +63,7 @@ def test_a_notebook_shows_the_campaign_and_its_figures(campaign: Path, tmp_path:
 
 @pytest.mark.slow
 def test_the_notebook_of_the_docs_shows_what_a_fresh_execution_shows(tmp_path: Path) -> None:
-    shutil.copytree(NIGHT, tmp_path / "night")
+    shutil.copytree(ROOT / "docs" / "night", tmp_path / "night")
     again = shutil.copy(ROOT / "docs" / "notebook.ipynb", tmp_path)
     jupyter = Path(sys.executable).with_name("jupyter")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}

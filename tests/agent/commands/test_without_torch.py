@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.commands import script
 from tests.support.own_menus import OWN_MENU
-from tests.support.places import ROOT
+from tests.support.places import NIGHT, ROOT
 from tests.support.stub_cuda import build_stub, make_machine
 
 WITHOUT_TORCH = """
@@ -33,7 +33,7 @@ for line in sys.argv[1:]:
         code = stop.code
     print("exit", code)
 """
-NIGHT = "--campaign runs/night"
+CAMPAIGN = "--campaign runs/night"
 
 
 def run(
@@ -78,11 +78,11 @@ def test_a_search_without_torch_says_the_line_to_run(tmp_path: Path) -> None:
 
 
 def test_every_command_that_trains_ends_with_one_sentence(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs" / "night", tmp_path / "runs" / "night")
+    shutil.copytree(NIGHT, tmp_path / "runs" / "night")
     begin = ["loop --iters 1", "loop --device cpu", "calibrate", "compare", "envelope --device cpu"]
-    more = [f"loop --iters 101 {NIGHT} --trust", f"calibrate {NIGHT} --trust"]
+    more = [f"loop --iters 101 {CAMPAIGN} --trust", f"calibrate {CAMPAIGN} --trust"]
     more += [
-        f"{name} {NIGHT} --trust --yes" for name in ("confirm", "stress", "ladder", "attribute")
+        f"{name} {CAMPAIGN} --trust --yes" for name in ("confirm", "stress", "ladder", "attribute")
     ]
     codes = exits(*begin, *more, "doctor", place=tmp_path)
     assert codes == ["1"] * (len(begin) + len(more) + 1)

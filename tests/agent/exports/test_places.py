@@ -7,7 +7,7 @@ import pytest
 from agent.exports.forms import Exported, export_csv, export_mlflow
 from agent.exports.optuna_study import export_optuna
 from autoresearch.errors import FormatError
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from trajectory.formats import mlflow_runs
 
 pytestmark = [
@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.fixture
 def subject(tmp_path: Path) -> Path:
     (tmp_path / "night").mkdir()
-    lines = (ROOT / "docs" / "night" / "trajectory.jsonl").read_text("utf-8").splitlines(True)
+    lines = (NIGHT / "trajectory.jsonl").read_text("utf-8").splitlines(True)
     (tmp_path / "night" / "trajectory.jsonl").write_text("".join(lines[:5]), "utf-8")
     return tmp_path / "night"
 

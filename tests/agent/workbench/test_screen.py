@@ -24,7 +24,7 @@ from agent.workbench.greeting import (
 )
 from tests.support.campaigns import Toy
 from tests.support.configs import config
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.rows import baseline_row, campaign_row, iteration_row
 from tests.support.simulated.night import no_corpus
 from tests.support.trials import trial_spec
@@ -89,7 +89,7 @@ def test_a_small_corpus_is_told_before_the_first_trial(tmp_path: Path) -> None:
 
 
 POINT = CurvePoint(step=1, tokens=64, loss=5.25, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
-ROWS = list(read_rows(ROOT / "docs/night/trajectory.jsonl"))
+ROWS = list(read_rows(NIGHT / "trajectory.jsonl"))
 
 
 def test_the_believed_scores_are_those_of_top_in_the_campaigns_direction() -> None:

@@ -11,7 +11,7 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.layout import JOURNAL_FILE
 from funnel.cost.bill import CloudRun
 from funnel.cost.rates import Rates
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from trajectory.reading import Results
 
 
@@ -117,7 +117,7 @@ def test_the_plans_hours_are_taken_where_there_is_a_plan(
     found = json.loads(run("--json"))
     assert found["bill"]["run"]["hours"] == 664
     assert found["phases"]["cloud_usd"] == pytest.approx(664 * 20)
-    another = json.loads(run("--campaign", str(ROOT / "docs/night"), "--json"))
+    another = json.loads(run("--campaign", str(NIGHT), "--json"))
     assert another["bill"]["run"]["hours"] == 168, "the plan is another campaign's"
 
 
@@ -140,7 +140,7 @@ def test_a_month_of_both_in_text_and_json() -> None:
 
 
 def test_what_was_measured_stands_before_the_argument_and_its_assumption_in_each_line() -> None:
-    night = ROOT / "docs" / "night"
+    night = NIGHT
     shown = run("--campaign", str(night), "--set", "WRONG_PICK_RATE=0.37")
     measured, _, argument = shown.partition("the article's argument")
     result = Results(night / JOURNAL_FILE).headline()

@@ -18,7 +18,7 @@ from tests.support.campaigns import installed
 from tests.support.configs import config
 from tests.support.ladder_worlds import NOW, VOCAB, WINNER, Trainer, World
 from tests.support.ladder_worlds import plan as ladder_plan
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.plans import plan_of
 from tests.support.present import known
 from tests.support.rows import at
@@ -109,7 +109,7 @@ def test_three_nights_have_three_verdicts(strong: Path, barren: Path, tmp_path: 
     for number, (campaign, verdict, code) in enumerate(
         (
             (strong, "GO", 0),
-            (ROOT / "docs" / "night", "NOT YET", 3),
+            (NIGHT, "NOT YET", 3),
             (barren, "DO NOT LAUNCH", 4),
         )
     ):

@@ -9,6 +9,7 @@ import pytest
 
 from autoresearch.errors import JournalError
 from tests.support.curves import points
+from tests.support.places import NIGHT
 from tests.support.present import known
 from tests.support.trials import trial_spec
 from tests.support.untouched import IN_ACCESS, Untouched
@@ -21,7 +22,7 @@ from trajectory.live.follower import Follower
 from trajectory.ranking import top
 from trajectory.rows import EventRow, IterationRow, Row, dump_row
 
-NIGHT = Path(__file__).parents[3] / "docs/night/trajectory.jsonl"
+JOURNAL = NIGHT / "trajectory.jsonl"
 
 
 def followed(directory: Path) -> Follower:
@@ -141,7 +142,7 @@ def test_a_campaign_is_done_at_its_goal_with_nothing_in_flight(tmp_path: Path) -
 
 
 def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
-    (tmp_path / "trajectory.jsonl").write_bytes(NIGHT.read_bytes())
+    (tmp_path / "trajectory.jsonl").write_bytes(JOURNAL.read_bytes())
     follower = followed(tmp_path)
     status, best = follower.status(), top(follower.state.evidence, 1)[0]
     assert status.state == "done", "its file is new, and no iteration came after its confirmation"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.present import known
 from tests.trajectory.live.server import (
     Server,
@@ -26,7 +26,7 @@ from trajectory.proposals import Attempt, Proposal
 from trajectory.queue import add, queued_in
 from trajectory.rows import ConfirmedRow, EventRow, IterationRow
 
-NIGHT = ROOT / "docs" / "night" / "trajectory.jsonl"
+JOURNAL = NIGHT / "trajectory.jsonl"
 
 HOSTILE = (
     '<script>window.stolen = 1</script><img src=x onerror="window.stolen = 1">'
@@ -40,7 +40,7 @@ def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> Non
     new = [last_iteration(row) for row in rows[-5:]]
     journal = write_campaign(tmp_path / "c", rows[:-5])
     (tmp_path / "night").mkdir()
-    os.utime(shutil.copy(NIGHT, tmp_path / "night"), (1, 1))
+    os.utime(shutil.copy(JOURNAL, tmp_path / "night"), (1, 1))
     with serving(tmp_path) as server:
         shows(page, server)
         expect(page.locator("#link")).to_have_text("live")
@@ -54,9 +54,9 @@ def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> Non
 
 
 def ended(page: Page, server: Server) -> None:
-    """Check what the page shows of the campaign in docs/night: finished, confirmed, without a
+    """Check what the page shows of a campaign: finished, confirmed, without a
     meter of energy."""
-    rows = list(read_rows(NIGHT))
+    rows = list(read_rows(JOURNAL))
     (gain,) = (known(row.found.chosen.headline) for row in rows if isinstance(row, ConfirmedRow))
     with server.client() as client:
         (status,) = (

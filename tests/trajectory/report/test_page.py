@@ -25,7 +25,7 @@ from agent.menu.files import menu_of
 from tests.support.browser import chromium
 from tests.support.configs import config
 from tests.support.curves import points
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.present import known
 from tests.support.reports import HOSTILE, findings, hostile_rows, simulated, stress_rows, with_menu
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
@@ -281,7 +281,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> CampaignView:
     """Return a finished campaign whose best config was confirmed, without a meter of energy."""
     directory = tmp_path_factory.mktemp("runs") / "night"
     directory.mkdir()
-    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", directory)
+    shutil.copy(NIGHT / "trajectory.jsonl", directory)
     return CampaignView(directory)
 
 

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from tests.support.campaigns import installed
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.present import known
 from trajectory.report.versus import Versus, compare_campaigns
 from trajectory.statistics.intervals import student_t
 
-NIGHT = ROOT / "docs" / "night" / "trajectory.jsonl"
+JOURNAL = NIGHT / "trajectory.jsonl"
 SHIFT = 0.05
 
 
 def campaign(directory: Path, change: Callable[[dict[str, Any]], None] = lambda _: None) -> Path:
     """Copy the real night into a directory, with every row changed."""
     directory.mkdir()
-    rows = [json.loads(line) for line in NIGHT.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in JOURNAL.read_text("utf-8").splitlines()]
     for row in rows:
         change(row)
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -32,7 +32,9 @@ def campaign(directory: Path, change: Callable[[dict[str, Any]], None] = lambda 
 
 
 def winner() -> str:
-    found = next(json.loads(x) for x in NIGHT.read_text("utf-8").splitlines() if '"confirmed"' in x)
+    found = next(
+        json.loads(x) for x in JOURNAL.read_text("utf-8").splitlines() if '"confirmed"' in x
+    )
     return str(found["found"]["configs"][0]["config_hash"])
 
 

@@ -13,7 +13,7 @@ from agent.menu.files import load_menu
 from agent.workbench.campaign_run import chosen_settings
 from autoresearch.errors import SpecError
 from tests.support.foreign import single_knob_lines, write_jsonl
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.simulated.commands import SimulatedToy
 from tests.support.waiting import wait_until
 from trainer.isolation.trial_files import sealed_path
@@ -135,7 +135,7 @@ def test_priors_change_no_judgment_and_a_logger_that_fails_no_campaign(tmp_path:
     pytest.importorskip("tensorboard")
     night = tmp_path / "night"
     night.mkdir()
-    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", night)
+    shutil.copy(NIGHT / "trajectory.jsonl", night)
     write_jsonl(tmp_path / "night.jsonl", single_knob_lines(30))
     priors = (f"--prior={night}", "--prior=night.jsonl")
     alone, informed = SimulatedToy(tmp_path), SimulatedToy(tmp_path)

@@ -10,14 +10,14 @@ import pytest
 from tests.support.campaigns import Toy
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.in_process import run_here
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     toy = Toy(tmp_path_factory.mktemp("formats"))
     toy.campaign.mkdir(parents=True)
-    rows = (ROOT / "docs" / "night" / "trajectory.jsonl").read_text("utf-8").splitlines(True)
+    rows = (NIGHT / "trajectory.jsonl").read_text("utf-8").splitlines(True)
     (toy.campaign / "trajectory.jsonl").write_text("".join(rows[:14]), "utf-8")
     write_jsonl(toy.home / "night.jsonl", [*single_knob_lines(30), "{torn"])
     (toy.home / "results.tsv").write_text(RESULTS_TSV)

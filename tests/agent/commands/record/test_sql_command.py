@@ -12,7 +12,7 @@ import pytest
 from autoresearch.errors import HistoryError
 from tests.support.campaigns import installed
 from tests.support.configs import config
-from tests.support.places import ROOT
+from tests.support.places import NIGHT
 from tests.support.rows import Simulator, iteration_row, trial, write_journal
 from trainer.spec import CommandOk
 from trajectory.history import asking
@@ -27,7 +27,7 @@ ENDLESS = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELEC
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Path:
-    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", tmp_path)
+    shutil.copy(NIGHT / "trajectory.jsonl", tmp_path)
     return tmp_path
 
 
