@@ -17,7 +17,7 @@ from bench.figure import Figure
 from bench.judge_honesty import RUNS, share
 from bench.judge_nights import RESULT, Night, nights
 from bench.judge_worlds import World, worlds
-from trainer.spec import AnyConfig, PruneRule, ScoredText, TextPart, TextScore, TrialOk
+from trainer.spec import AnyConfig, ScoredText, TextPart, TextScore, TrialOk
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import FreshGain
 from trajectory.ranking import top
@@ -51,12 +51,10 @@ class TextNight(Night):
     favours: dict[str, float] = field(default_factory=dict)
     """Each config's score on the search's text minus its score on all text."""
 
-    def run(
-        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
-    ) -> TrialRecord:
+    def run(self, config: AnyConfig, seed: int, role: Role) -> TrialRecord:
         """Return one simulated trial, scored on the search's text."""
         name = config.config_hash
-        record = Night.run(self, config, seed, role, prune)
+        record = Night.run(self, config, seed, role)
         if name not in self.favours:
             parent = self.evidence.incumbent_hash
             inherited = self.favours[parent] if parent is not None else 0.0

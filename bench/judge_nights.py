@@ -79,9 +79,7 @@ class Night:
     nulls_kept: int = 0
     race_kind: ClassVar[type[Race]] = Race
 
-    def run(
-        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
-    ) -> TrialRecord:
+    def run(self, config: AnyConfig, seed: int, role: Role) -> TrialRecord:
         """Return one simulated trial."""
         self.runs += 1
         score = self.world.score(self.recipes[config.config_hash], seed, self.rng)
@@ -93,6 +91,12 @@ class Night:
             result=RESULT.model_copy(update={"val_bpb": score}),
             wall_s=1,
         )
+
+    async def trained(
+        self, config: AnyConfig, seed: int, role: Role, _prune: PruneRule | None
+    ) -> TrialRecord:
+        """See :meth:`run`."""
+        return self.run(config, seed, role)
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Return no points, since simulated trials have no curve."""
@@ -133,6 +137,7 @@ class Night:
         idea = self.world.idea(parent, self.rng)
         self.recipes[candidate.config_hash] = idea
         race = self.race_kind(
+            trial=self.trained,
             curve=self.curve,
             evidence=evidence,
             rules=rules,
@@ -142,7 +147,7 @@ class Night:
             first_seed=0,
             prune=None,
         )
-        decision = run_race(race, self.run)
+        decision = run_race(race)
         kept = decision.action == "keep"
         self.keeps += kept
         self.false_keeps += kept and idea.bpb >= parent.bpb

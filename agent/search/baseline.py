@@ -4,7 +4,7 @@ A command may ignore its seed even if the menu passes it. If two runs print the 
 same curve, it does, and further runs would only repeat them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agent.search.campaign import Campaign
 from agent.search.race import FEWEST_PRINTED
@@ -14,29 +14,32 @@ from autoresearch.errors import CampaignError
 from autoresearch.words import timestamp
 from trainer.spec import TrialFailed, TrialSpec
 from trajectory.evidence import SAME_RUNS
-from trajectory.rows import BaselineRow, EventRow, Role
+from trajectory.rows import BaselineRow, EventRow, Role, TrialRecord
 
 
-def measure_baseline(
-    campaign: Campaign, runner: TrialRunner, scribe: Scribe
-) -> Iterator[BaselineRow]:
-    """Train the baseline on every seed without a row, and yield each row once written.
+async def measure_baseline(
+    campaign: Campaign,
+    runner: TrialRunner,
+    scribe: Scribe,
+    measured: Callable[[BaselineRow], None],
+) -> None:
+    """Train the baseline on every seed without a row, and report each row once written.
 
     :raises CampaignError: if it cannot be trained.
     """
     baseline = campaign.menu.baseline
     known = campaign.evidence.configs.get(baseline.config_hash)
-    measured = set(known.scores) if known else set()
+    done = set(known.scores) if known else set()
 
     def missing() -> Iterator[tuple[TrialSpec, Role]]:
         for seed in campaign.baseline_seeds:
-            if seed in measured:
+            if seed in done:
                 continue
             if _are_one_run(campaign, runner):
                 return
             yield runner.spec(baseline, seed), "baseline"
 
-    for trial in runner.run_all(missing()):
+    def take(trial: TrialRecord) -> None:
         seed = trial.seed
         if isinstance(trial.result, TrialFailed):
             scribe.record(
@@ -55,7 +58,9 @@ def measure_baseline(
             at=timestamp(), config=baseline, config_hash=baseline.config_hash, trial=trial
         )
         scribe.record(row)
-        yield row
+        measured(row)
+
+    await runner.run_all(missing(), take)
     if campaign.evidence.runs_are_the_same:
         why = f"{SAME_RUNS}; one pair decides a race, for that one draw of chance"
         if all(event.why != why for event in campaign.results.newest(EventRow)):

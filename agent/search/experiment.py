@@ -10,11 +10,11 @@ An orphaned trial (one that began and has no row) is resumed if it finished and 
 If it did not finish, or an experiment concluded without it, an event row reports it as interrupted.
 """
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -183,22 +183,25 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         :raises Interrupted: if the user stopped it; everything finished is on disk.
         """
         self.scribe.report_unfinished(self.runner.orphaned)
-        with self.runner.stop.deferred(), closing(self.runner.run_all(self._specs())) as trials:
-            for trial in trials:
-                run, began_s = self.in_flight.popleft(), self._began_s.popleft()
-                unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
-                row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
-                self.record(row)
-                self.rows.pop(run.key, None)
-                self.rows = {run.key: row, **self.rows}
-                self.again.discard(run.key)
-                self.watcher.run_ended(run, row)
+        with self.runner.stop.deferred():
+            asyncio.run(self.runner.run_all(self._specs(), self._take))
         self.scribe.interrupted(
             self.runner.orphaned.give_up(lambda spec: _measured_by(spec) in self._asked),
             "finished before the campaign last stopped, and the experiment ended without it: it "
             "had other settings, or its config was left out",
         )
         return self.conclude()
+
+    def _take(self, trial: TrialRecord) -> None:
+        """Write the row of the run that is next in the plan's order."""
+        run, began_s = self.in_flight.popleft(), self._began_s.popleft()
+        unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
+        row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
+        self.record(row)
+        self.rows.pop(run.key, None)
+        self.rows = {run.key: row, **self.rows}
+        self.again.discard(run.key)
+        self.watcher.run_ended(run, row)
 
     def planned(self) -> list[PlannedRun[Tag]]:
         """Return the runs of the plan, as far as they are known."""

@@ -3,30 +3,33 @@
 :class:`Loop` reads as that sentence. All its parts are passed in; it decides nothing about how a
 proposer thinks, a trial runs or a row is stored.
 
-One thread decides everything. Each iteration in flight waits for one trial at a time. Races decide
-on their seeds in order, so no decision depends on which trial ended first. With one lane, a place
-for one trial at a time, an iteration ends before the next one starts. With several, one more
-iteration than lanes is in flight, and its trial waits for the first free lane.
+An iteration is a coroutine, which awaits one trial at a time. All run in one thread, so whatever
+happens between two trials happens at once: no decision depends on which trial ended first, and a
+race that is over has its row before another one goes on. With one lane, a place for one trial at a
+time, an iteration ends before the next one starts. With several, one more iteration than lanes is
+in flight, and its trial waits for the first free lane.
+
+A stop lets the running trials end, and starts none. What then is not decided stays in flight for
+the next session.
 """
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, filterfalse
+from typing import TypeVar
 
-from agent.menu.rails import Rails
+from agent.menu.rails import Checked, Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.priors import Prior
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
-from agent.search.iterations import (
-    Answer,
-    Asker,
-    Iteration,
-    PendingFiles,
-    PendingIteration,
-)
+from agent.search.iterations import PendingFiles, PendingIteration
 from agent.search.race import REFUSED, Race, decided, race_prune_rule
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, Work, pause_requested
@@ -34,10 +37,14 @@ from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import timestamp
+from trainer.executors.base import POLL_S
+from trainer.spec import AnyConfig, PruneRule
 from trainer.telemetry import Sampler
 from trajectory.proposals import ProposerRecord
-from trajectory.queue import QUEUED, ProposalQueue
-from trajectory.rows import EventRow, IterationRow, Rules
+from trajectory.queue import QUEUED, ProposalQueue, Queued
+from trajectory.rows import Decision, EventRow, IterationRow, Role, Rules, TrialRecord
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -55,16 +62,19 @@ class Loop:
     """Whether to ask a slow proposer during the trials before its own, without their results."""
     priors: tuple[Prior, ...] = ()
     """Earlier campaigns that the proposer may learn from."""
-    asker: Asker | None = None
-    """Asks for proposals; None: the loop itself, or a thread beside running trials."""
+    asks_beside: bool | None = None
+    """Whether to ask in a thread, beside running trials; None: if the proposer is slow or there are
+    several lanes."""
     _left: list[PendingIteration] = field(init=False, default_factory=list)
     """Iterations in flight when the campaign last stopped, not yet resumed."""
-    _iterations: list[Iteration] = field(init=False, default_factory=list)
-    """Iterations in flight."""
+    _flying: dict[int, PendingIteration] = field(init=False, default_factory=dict)
+    """Iterations in flight, by number."""
+    _asked: asyncio.Task[PendingIteration] | None = field(init=False, default=None)
+    """Next proposal, which was asked for."""
     _trouble: AutoresearchError | None = field(init=False, default=None)
     """Error that keeps anything more from starting. Running trials end and are on disk then."""
     _goal: Goal = field(init=False, default_factory=Goal)
-    _work: Work = field(init=False, default_factory=Work)
+    _work_done: Work = field(init=False, default_factory=Work)
     """Work over all sessions."""
     _ended_at: float = 0.0
     """End of the last iteration, by this process's clock."""
@@ -73,8 +83,10 @@ class Loop:
         self.scribe = Scribe(self.campaign, self.runner.stop, self.watcher.note)
         self._files = PendingFiles(self.campaign.directory)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
-        in_thread = self.asks_early or self.runner.places > 1
-        self._asker = self.asker or Asker(self.runner.wake.set if in_thread else None)
+        several = self.runner.places > 1  # one proposal waits for the first free lane
+        self._slots = asyncio.Semaphore(self.runner.places + 1 if several else 1)
+        if self.asks_beside is None:
+            self.asks_beside = self.asks_early or several
 
     def run(self, goal: Goal) -> str:
         """Run until the campaign has reached its goal, and return the reason the loop stopped.
@@ -84,29 +96,60 @@ class Loop:
         self._goal = goal
         self.scribe.report_unfinished(self.runner.orphaned)
         with self.runner.stop.deferred():  # a running trial is worth finishing
-            for row in measure_baseline(self.campaign, self.runner, self.scribe):
-                self.watcher.baseline_measured(row)
-            self._take_stock()
+            try:
+                asyncio.run(self._work())
+            except BaseExceptionGroup as several:
+                raise several.exceptions[0] from None
+            reached = goal.reached(self._work_done)
+            if reached is None:
+                self.runner.stop.check()
+            if self._trouble is not None:
+                raise self._trouble
+            assert reached is not None, "nothing else ends it"
+            if not self._left:
+                self.scribe.report_unused(self.runner.orphaned)
+            return reached
+
+    async def _work(self) -> None:
+        """Measure the baseline, and start iterations while there is room and a lane is free."""
+        await measure_baseline(
+            self.campaign, self.runner, self.scribe, self.watcher.baseline_measured
+        )
+        self._take_stock()
+        async with asyncio.TaskGroup() as iterations:
             while True:
-                reached = goal.reached(self._work)
-                if reached is None:
-                    self._start_iterations()
-                if reached is not None and not self._iterations:
-                    if self._trouble is not None:
-                        raise self._trouble
-                    if not self._left:
-                        self.scribe.report_unused(self.runner.orphaned)
-                    return reached
-                iteration = self._next_over() or self._wait_for_one()
-                if iteration is not None:
-                    with self._outlasting():
-                        self._write(iteration)
+                await self._slots.acquire()
+                pending = await self._next()
+                if pending is None:
+                    return
+                self._flying[pending.iter] = pending
+                iterations.create_task(self._iterate(pending))
+                await asyncio.sleep(0)  # its first trial starts before the next question
+                if self.asks_early and self._goes_on() and not (self._left or self._is_paused):
+                    self._ask_ahead()
+
+    async def _iterate(self, pending: PendingIteration) -> None:
+        """Race a proposal, unless the rails refused it, and write its row.
+
+        If nothing more may start, it stays in flight for the next session.
+        """
+        began, race = time.monotonic(), self._race(pending)
+        try:
+            with self._outlasting():
+                if race is None:
+                    decision = decided("none", pending.reference_hash, self.rules, REFUSED)
+                else:
+                    decision = await race.run()
+                self._write(pending, decision, race, began)
+        finally:
+            del self._flying[pending.iter]
+            self._slots.release()
 
     def _take_stock(self) -> None:
         """Find the iterations in flight when the campaign last stopped. Numbers are read from the
         journal rather than an index, since a number given twice could not be taken back."""
         rows = list(self.campaign.journal.rows())
-        self._work = Work.of(rows)
+        self._work_done = Work.of(rows)
         iterations = [row for row in rows if isinstance(row, IterationRow)]
         done = {row.iter for row in iterations}
         self._left = self._files.left(self.campaign, self.rails, done)
@@ -120,62 +163,83 @@ class Loop:
 
     @contextmanager
     def _outlasting(self) -> Iterator[None]:
-        """Keep running trials alive after an error within; it is raised once they have ended."""
+        """Keep other iterations alive after an error or a stop within; the loop raises it once they
+        have ended."""
         try:
             yield
+        except Interrupted:  # as asked, and the request stands
+            return
         except AutoresearchError as error:
             self._trouble = self._trouble or error
 
-    def _start_iterations(self) -> None:
-        """Start iterations until every lane is busy."""
-        while self._may_begin():
-            with self._outlasting():
-                iteration = self._next_iteration()
-                if iteration is None:
-                    break
-                self._iterations.append(iteration)
-                if iteration.decision is None:
-                    self._advance(iteration)
-        if self.asks_early and not self._asker.busy and not self._left and self._may_begin(1):
-            self._ask()
-
-    def _may_begin(self, more: int = 0) -> bool:
-        if not self._iterations:
-            self.runner.stop.check()
-            if self._trouble is None:
-                self.scribe.wait_while_paused()
-        elif pause_requested(self.campaign.directory):
+    def _goes_on(self) -> bool:
+        """Return whether one more iteration may start, or be asked for."""
+        if self.runner.stop.asked or self._trouble is not None:
             return False
-        most = self.runner.places + 1 if self.runner.places > 1 else 1
-        if self.runner.stop.asked or self._trouble or len(self._iterations) >= most + more:
-            return False
-        return self._goal.leaves_room(self._work, len(self._iterations))
+        return self._goal.leaves_room(self._work_done, len(self._flying))
 
-    def _next_iteration(self) -> Iteration | None:
+    @property
+    def _is_paused(self) -> bool:
+        return pause_requested(self.campaign.directory)
+
+    async def _next(self) -> PendingIteration | None:
         """Return an iteration to resume, else that of a queued proposal, else the next proposal's;
-        None while that is pending."""
-        if self._left:
-            return self._raced(self._left.pop(0))
-        if (queued := self._queue.take()) is not None:
-            record = ProposerRecord(kind=QUEUED, author=queued.author, queue_id=queued.id)
-            offer = Offer(queued.proposal, record)
-            memory = self._memory(next(self._numbers))
-            answer: Answer | None = Answer.to(memory, lambda _: offer, self.rails)
-        else:
-            if not self._asker.busy:
-                self._ask()
-            answer = self._asker.answer()
-        return None if answer is None else self._raced(self._proposed(answer))
+        None if no more may start."""
+        with self._outlasting():
+            while self._goes_on():
+                if self._is_paused and self._flying:
+                    await asyncio.sleep(POLL_S)
+                elif self._is_paused:
+                    self.scribe.wait_while_paused()
+                elif self._left:
+                    return self._left.pop(0)
+                elif (queued := self._queue.take()) is not None:
+                    memory = self._memory(next(self._numbers))
+                    return self._accepted(await self._ask(memory, partial(_as_queued, queued)))
+                elif self._asked is None:
+                    self._ask_ahead()
+                elif self._asked.done():
+                    asked, self._asked = self._asked, None
+                    return self._accepted(asked.result())
+                else:
+                    await asyncio.wait([self._asked], timeout=POLL_S)
+        return None
 
-    def _ask(self) -> None:
-        memory = self._memory(next(self._numbers))
-        if not self._iterations:
-            self.watcher.proposing(memory.iter)
-        self._asker.ask(self.proposer, self.rails, memory)
+    def _ask_ahead(self) -> None:
+        """Ask for the next proposal, unless that is done, without waiting for it."""
+        if self._asked is None:
+            memory = self._memory(next(self._numbers))
+            if not self._flying:
+                self.watcher.proposing(memory.iter)
+            self._asked = asyncio.create_task(self._ask(memory, self.proposer.propose))
+
+    async def _ask(self, memory: Memory, propose: Callable[[Memory], Offer]) -> PendingIteration:
+        """Ask for a proposal, and check it.
+
+        :raises AutoresearchError: if there is none.
+        """
+        began = time.monotonic()
+
+        def checked() -> tuple[Offer, Checked]:
+            offer = propose(memory)
+            return offer, self.rails.check(offer.reply, memory.reference, memory.tried)
+
+        offer, found = await in_thread(checked) if self.asks_beside else checked()
+        return PendingIteration(
+            iter=memory.iter,
+            reference_hash=memory.reference.config_hash,
+            proposer=offer.record,
+            proposal=found.proposal,
+            verdict=found.verdict,
+            config=found.config,
+            wall_s=0,
+            until=memory.until,
+            began=began,
+        )
 
     def _memory(self, iteration: int) -> Memory:
         campaign = self.campaign
-        in_flight = [*(each.pending for each in self._iterations), *self._left]
+        in_flight = [*self._flying.values(), *self._left]
         return Memory(
             menu=campaign.menu,
             reference=campaign.reference,
@@ -190,27 +254,28 @@ class Loop:
             pending=tuple(pending.config for pending in in_flight if pending.config is not None),
         )
 
-    def _proposed(self, answer: Answer) -> PendingIteration:
+    def _accepted(self, pending: PendingIteration) -> PendingIteration:
         """Record a new proposal and the rails' verdict, on disk if it will be raced."""
-        memory, record = answer.memory, answer.offer.record
-        if record.fallback is not None:
-            self.scribe.record(EventRow(at=timestamp(), event="fallback", why=record.fallback))
-            self.watcher.note(f"iteration {memory.iter}: {record.fallback}")
-        config = answer.checked.config
-        curve = self.runner.curve
-        prune = race_prune_rule(self.campaign, memory.reference, config, curve)
+        fallback, config = pending.proposer.fallback, pending.config
+        if fallback is not None:
+            self.scribe.record(EventRow(at=timestamp(), event="fallback", why=fallback))
+            self.watcher.note(f"iteration {pending.iter}: {fallback}")
+        reference = self.campaign.evidence.configs[pending.reference_hash].config
+        prune = race_prune_rule(self.campaign, reference, config, self.runner.curve)
         # until the last iteration ended, nothing waited for the answer
-        pending = PendingIteration.of(answer, max(answer.began, self._ended_at), prune)
+        began = max(pending.began or 0.0, self._ended_at)
+        wall_s = time.monotonic() - began
+        pending = pending.model_copy(update={"prune": prune, "wall_s": wall_s, "began": began})
         if config is not None:
             self._files.write(pending)
         return pending
 
-    def _raced(self, pending: PendingIteration) -> Iteration:
-        """Return the iteration of a proposal, decided already if the rails refused it."""
+    def _race(self, pending: PendingIteration) -> Race | None:
+        """Return the race of a proposal; None if the rails refused it."""
         if pending.config is None:
-            decision = decided("none", pending.reference_hash, self.rules, REFUSED)
-            return Iteration(pending, decision=decision)
-        race = Race(
+            return None
+        return Race(
+            trial=self._trial,
             curve=self.runner.curve,
             evidence=self.campaign.evidence,
             rules=self.rules,
@@ -222,67 +287,71 @@ class Loop:
             on_assessment=self.watcher.assessed,
             measure=self.campaign.menu.measure,
         )
-        return Iteration(pending, race=race, schedule=race.schedule())
 
-    def _advance(self, iteration: Iteration) -> None:
-        """Resume an iteration's race with the trial that has ended, up to the next trial.
+    async def _trial(
+        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None
+    ) -> TrialRecord:
+        """Run a trial of a race.
 
-        If nothing more may start, the iteration stays in flight for the next session.
+        :raises AutoresearchError: also if an error elsewhere keeps it from starting.
         """
-        trial, iteration.trial = iteration.trial, None
-        wanted = iteration.next_wanted(None if trial is None else self.runner.ended(trial))
-        if wanted is None or self._trouble is not None:
-            return
-        spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
-        with suppress(Interrupted):  # as asked: nothing starts any more
-            iteration.trial = self.runner.begin(spec, wanted.role)
+        if self._trouble is not None:
+            raise self._trouble
+        spec = self.runner.spec(config, seed, prune)
+        return await self.runner.record(self.runner.begin(spec, role))
 
-    def _next_over(self) -> Iteration | None:
-        """Advance the races whose trial has ended until one is over, and return its iteration. The
-        others wait for its row, which may replace their reference."""
-        for iteration in self._iterations:
-            while iteration.decision is None and iteration.trial and iteration.trial.job.done():
-                with self._outlasting():
-                    self._advance(iteration)
-            if iteration.decision is not None:
-                self._iterations.remove(iteration)
-                return iteration
-        return None
-
-    def _wait_for_one(self) -> Iteration | None:
-        """Wait for the next event, and return an iteration that is over then, if any.
-
-        :raises Interrupted: if a stop was asked for and nothing runs any more.
-        :raises AutoresearchError: if the machinery failed and nothing runs any more.
-        """
-        running = [each.trial for each in self._iterations if each.trial is not None]
-        if not running and (self.runner.stop.asked or self._trouble or not self._asker.busy):
-            if self._trouble is not None:
-                raise self._trouble
-            self.runner.stop.check()
-        self.runner.wait(running)
-        return self._next_over()
-
-    def _write(self, iteration: Iteration) -> None:
+    def _write(
+        self, pending: PendingIteration, decision: Decision, race: Race | None, race_began: float
+    ) -> None:
         """Write an iteration's row. Its in-flight file stays until then."""
-        race_s, began = time.monotonic() - iteration.began, iteration.pending.began
-        resumes = self._left or any(each.pending.began is None for each in self._iterations)
-        if iteration.race is not None and not resumes:
+        race_s, began = time.monotonic() - race_began, pending.began
+        others = (one for one in self._flying.values() if one is not pending)
+        resumes = self._left or any(one.began is None for one in others)
+        if race is not None and not resumes:
             self.scribe.report_unused(self.runner.orphaned)
-        trials = self.runner.claimed(iteration.race.trials if iteration.race else ())
-        resumed = [t.wall_s for t in trials if t.trial_id in self.runner.resumed]
+        trials = self.runner.claimed(race.trials if race else ())
+        resumed = [trial.wall_s for trial in trials if trial.trial_id in self.runner.resumed]
         several = self.runner.places > 1  # they share the energy
-        row = iteration.row(
-            trials,
+        row = IterationRow(
+            iter=pending.iter,
+            at=timestamp(),
+            proposer=pending.proposer,
+            proposal=pending.proposal,
+            verdict=pending.verdict,
+            config=pending.config,
+            config_hash=pending.config.config_hash if pending.config else None,
+            trials=trials,
+            decision=decision,
             # in this session; trials resumed from an earlier one are added
-            race_s=race_s + sum(resumed),
+            wall_s=pending.wall_s + race_s + sum(resumed),
             energy_wh=None if several or began is None else self.meter.energy_wh(began),
             lanes=self.runner.places if several else None,
         )
         self.scribe.record(row)
-        self._work.add(row)
+        self._work_done.add(row)
         self._ended_at = time.monotonic()
         self._files.clear(row.iter)
         if row.proposer.queue_id:
             self._queue.clear(row.proposer.queue_id)
         self.watcher.iteration_ended(row)
+
+
+def _as_queued(queued: Queued, _memory: Memory) -> Offer:
+    record = ProposerRecord(kind=QUEUED, author=queued.author, queue_id=queued.id)
+    return Offer(queued.proposal, record)
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Return what the work returns, or raise what it raises, from a daemon thread, for which nobody
+    waits who stops the campaign."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        with suppress(InvalidStateError):  # nobody waits any more
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 (raised again where it is awaited)
+                future.set_exception(error)
+
+    threading.Thread(target=run, name="proposer", daemon=True).start()
+    return await asyncio.wrap_future(future)

@@ -10,10 +10,10 @@ spared one costs two thirds of a trial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.campaign import Campaign
@@ -36,14 +36,8 @@ same."""
 REFUSED = "nothing was trained: the rails refused the proposal"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The trial that a race needs next."""
-
-    config: AnyConfig
-    seed: int
-    role: Role
-    prune: PruneRule | None = None
+RunTrial: TypeAlias = Callable[[AnyConfig, int, Role, PruneRule | None], Awaitable[TrialRecord]]
+"""Runs the trial of a config on a seed, with the rule that stops it early."""
 
 
 def decided(
@@ -57,8 +51,9 @@ def decided(
 
 @dataclass(slots=True)
 class Race:
-    """One race. Create one per candidate and drive :meth:`schedule` once."""
+    """One race. Create one per candidate and await :meth:`run` once."""
 
+    trial: RunTrial
     curve: Callable[[str], list[CurvePoint]]
     """Returns a trial's learning curve, empty if it left none."""
     evidence: Evidence
@@ -79,9 +74,8 @@ class Race:
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's scores by seed."""
 
-    def schedule(self) -> Generator[Wanted, TrialRecord, Decision]:
-        """Yield each wanted trial, receive its record, and return the decision. Between the two,
-        the caller may do other work.
+    async def run(self) -> Decision:
+        """Run one trial after another, and return the decision.
 
         A discard is final. A candidate that beat a reference which others replaced meanwhile is
         judged against the new one, on their common seeds and by the same rules, until it is
@@ -91,13 +85,13 @@ class Race:
         candidate that fails on any seed is discarded regardless of its other scores: a recipe must
         train reliably.
         """
-        decision = yield from self._decided()
+        decision = await self._compare()
         while decision.action == "keep":
             replaced, self.reference = self.reference, self.reference_now()
             if self.reference == replaced:
                 break
             first = decision
-            decision = yield from self._decided()
+            decision = await self._compare()
             why = (
                 f"{decision.explanation}; kept against {replaced.config_hash[:12]} before that was "
                 f"replaced ({first.explanation})"
@@ -105,7 +99,8 @@ class Race:
             decision = decision.model_copy(update={"explanation": why})
         return decision
 
-    def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
+    async def _compare(self) -> Decision:
+        """Return the decision against the reference as it is now."""
         reference_hash = self.reference.config_hash
         scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
@@ -114,12 +109,12 @@ class Race:
                 continue
             reference_score = self._known().get(seed)
             if reference_score is None:
-                reference_score = yield from self._measure(self.reference, seed)
+                reference_score = await self._measure(self.reference, seed)
             if reference_score is None:
                 continue
             score = self._scores.get(seed)
             if score is None:
-                score = yield from self._measure(self.candidate, seed)
+                score = await self._measure(self.candidate, seed)
             if score is None:
                 result = self.trials[-1].result
                 assert isinstance(result, TrialFailed)
@@ -191,11 +186,6 @@ class Race:
         fresh = range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
         return sorted({*fresh, *known}, key=cost)
 
-    def _wanted(self, config: AnyConfig, seed: int) -> Wanted:
-        is_reference = config == self.reference
-        role: Role = "reference" if is_reference else "candidate"
-        return Wanted(config, seed, role, None if is_reference else self.prune)
-
     def _known(self) -> dict[int, float]:
         """Return the reference's known scores by seed."""
         reference_hash = self.reference.config_hash
@@ -210,11 +200,12 @@ class Race:
         wanted = config.config_hash, seed
         return (one for one in self.trials if (one.config_hash, one.seed) == wanted)
 
-    def _measure(
-        self, config: AnyConfig, seed: int
-    ) -> Generator[Wanted, TrialRecord, float | None]:
+    async def _measure(self, config: AnyConfig, seed: int) -> float | None:
         """Run one trial and return its objective."""
-        record = yield self._wanted(config, seed)
+        if config == self.reference:
+            record = await self.trial(config, seed, "reference", None)
+        else:
+            record = await self.trial(config, seed, "candidate", self.prune)
         self.trials.append(record)
         return record.objective
 

@@ -1,18 +1,17 @@
-"""One trial: started, reused or orphaned, and the hooks and watchers that follow it.
+"""The hooks and watchers that follow a trial, and trials that a stop orphaned.
 
 Each method of a watcher does nothing by default.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from agent.judge import Assessment
-from autoresearch.errors import AutoresearchError
 from autoresearch.layout import trial_number
-from trainer.executors.base import Finished, Job
+from trainer.executors.base import Finished
 from trainer.isolation.outcome import finished_trial
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
@@ -71,40 +70,6 @@ EndHook: TypeAlias = Callable[[Finished], Finished]
 """Takes how a trial ended and returns the record of it."""
 StartHook: TypeAlias = Callable[[Path], EndHook]
 """Is called right before a trial starts, with its directory."""
-
-
-@dataclass(slots=True, eq=False)
-class Trial:
-    """A started trial. The job of one that is reused from before the last stop has ended."""
-
-    spec: TrialSpec
-    role: Role
-    job: Job
-    hooks: Iterable[EndHook] = ()
-    place: Place | None = None
-    """Lane that was reported."""
-    record: TrialRecord | None = None
-    """Set once it has ended and was reported."""
-    ended_at: str | None = None
-    """ISO 8601; None for a reused trial."""
-    _finished: Finished | None = None
-
-    def result(self) -> Finished:
-        """Return how it ended; see :meth:`Job.result`."""
-        if self._finished is None:
-            finished = self.job.result()
-            for hook in self.hooks:
-                finished = hook(finished)
-            self._finished = finished
-        return self._finished
-
-    def is_void(self) -> bool:
-        """Return whether it has ended without a result."""
-        try:
-            self.result()
-        except AutoresearchError:
-            return True
-        return False
 
 
 def left_s(spec: TrialSpec, point: CurvePoint) -> float | None:

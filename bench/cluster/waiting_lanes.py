@@ -4,10 +4,10 @@
 proposals, judgments and files are the product's own. A trial takes 8 to 12 s of real time.
 """
 
+import asyncio
 import heapq
 import json
 import tempfile
-import threading
 import time
 from pathlib import Path
 from random import Random
@@ -23,6 +23,7 @@ from tests.support.in_process import run_here
 from tests.support.simulated.commands import ToyWorld
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
+from trainer.executors.base import Finished
 from trainer.memory import estimate
 from trainer.spec import TrialOk, TrialSpec
 
@@ -51,12 +52,12 @@ class WaitingExecutor(SimulatedExecutor):
         self.seen: list[tuple[float, int]] = []
         """Moments, and the number of trials that run from then on."""
 
-    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+    async def wait(self, ended: asyncio.Future[Finished], timeout_s: float) -> None:
         """Wait until a trial's time is over, and end it."""
         self.now_s = time.monotonic()
         if self._running:
             timeout_s = min(timeout_s, self._running[0][0] - self.now_s)
-        wake.wait(max(0.0, timeout_s))
+        await asyncio.wait([ended], timeout=max(0.0, timeout_s))
         self.now_s = time.monotonic()
         while self._running and self._running[0][0] <= self.now_s:
             _, _, job = heapq.heappop(self._running)

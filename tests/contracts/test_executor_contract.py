@@ -178,12 +178,12 @@ def test_a_directory_with_a_result_is_kept(executor: Executor, trial_dir: Path) 
 def test_who_waits_is_woken_once_when_it_ends(executor: Executor, trial_dir: Path) -> None:
     told: list[str] = []
     job = submit(executor, trial_dir, hostile.hold)
-    job.when_done(lambda: told.append("while it ran"))
+    job.ended.add_done_callback(lambda _: told.append("while it ran"))
     assert told == []
     hostile.let_go(trial_dir)
     wait_until(lambda: bool(told))
     assert job.done()
-    job.when_done(lambda: told.append("after it"))
+    job.ended.add_done_callback(lambda _: told.append("after it"))
     assert told == ["while it ran", "after it"]
 
 
@@ -192,7 +192,7 @@ def test_a_cancelled_one_of_several_wakes_who_waits(executor: Executor, tmp_path
     first = submit(executor, tmp_path / "first", hostile.hold)
     others = [submit(executor, tmp_path / str(n), hostile.nap, s=60) for n in range(2)]
     for number, job in enumerate(others):
-        job.when_done(lambda number=number: told.append(number))  # type: ignore[misc]
+        job.ended.add_done_callback(lambda _, number=number: told.append(number))  # type: ignore[misc]
         job.cancel()
     wait_until(lambda: sorted(told) == [0, 1])
     for job in others:
@@ -208,7 +208,7 @@ def test_limits_are_kept_though_nobody_asks(executor: Executor, trial_dir: Path)
         hostile.arm(folder, hostile.spread, stay=True, deaf=True)
         job = executor.submit(trial_spec(wall_s=wall_s), folder)
         told: list[bool] = []
-        job.when_done(lambda told=told: told.append(True))  # type: ignore[misc]
+        job.ended.add_done_callback(lambda _, told=told: told.append(True))  # type: ignore[misc]
         wait_until(lambda told=told: bool(told))
         assert job.result().result.status == "timeout"
         assert job.result().wall_s >= wall_s

@@ -1,28 +1,31 @@
-"""Run a race, or one trial, without a loop."""
+"""Run a race, or trials, without a loop."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Iterable
 
 from agent.search.race import Race
 from agent.search.trials import TrialRunner
-from trainer.spec import AnyConfig, PruneRule
+from trainer.spec import AnyConfig, TrialSpec
 from trajectory.rows import Decision, Role, TrialRecord
 
 
-def run_race(
-    race: Race, run: Callable[[AnyConfig, int, Role, PruneRule | None], TrialRecord]
-) -> Decision:
-    """Return the decision of a race whose trials ``run`` gives the records of."""
-    schedule = race.schedule()
-    wanted = next(schedule)
-    while True:
-        record = run(wanted.config, wanted.seed, wanted.role, wanted.prune)
-        try:
-            wanted = schedule.send(record)
-        except StopIteration as ended:
-            decision: Decision = ended.value
-            return decision
+def run_race(race: Race) -> Decision:
+    """Return the decision of a race whose trials take no time, so that it never waits."""
+    try:
+        race.run().send(None)
+    except StopIteration as ended:
+        decision: Decision = ended.value
+        return decision
+    raise AssertionError("it waits for a trial")
+
+
+def run_all(runner: TrialRunner, specs: Iterable[tuple[TrialSpec, Role]]) -> list[TrialRecord]:
+    """Return the records of the trials of these specs."""
+    records: list[TrialRecord] = []
+    asyncio.run(runner.run_all(specs, records.append))
+    return records
 
 
 def run_one(runner: TrialRunner, config: AnyConfig, seed: int, role: Role) -> TrialRecord:
     """Return the record of one trial."""
-    return next(runner.run_all([(runner.spec(config, seed), role)]))
+    return run_all(runner, [(runner.spec(config, seed), role)])[0]

@@ -5,6 +5,7 @@ so that the trial can run in another process or on another machine. To run sever
 submit several; to run one and wait for it, call :meth:`Executor.run`.
 """
 
+import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -66,7 +67,8 @@ class Job:
         self.cancelled = threading.Event()
         self.lost_on: list[object] = []
         """The lanes that died with it, one per loss."""
-        self._future: futures.Future[Finished] = futures.Future()
+        self.ended: futures.Future[Finished] = futures.Future()
+        """Its end, for those who wait for several."""
         self._lock = threading.Lock()
         """Guards whether it runs against a cancel."""
         self._runs = False
@@ -81,8 +83,8 @@ class Job:
         None waits without a limit.
         """
         with contextlib.suppress(TimeoutError):
-            self._future.exception(timeout_s)
-        return self._future.done()
+            self.ended.exception(timeout_s)
+        return self.ended.done()
 
     def done(self) -> bool:
         """Return whether the trial has ended, with or without a result."""
@@ -101,15 +103,7 @@ class Job:
         """
         if not self.wait(timeout_s):
             raise StillRunning(f"trial {self.spec.trial_id} has not ended within {timeout_s:g} s")
-        return self._future.result()
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once the trial has ended: once, from any thread, now if it has ended.
-
-        It must be quick and raise nothing. To wait for the first of several jobs, give each the
-        same callback, one that wakes the waiting thread.
-        """
-        self._future.add_done_callback(lambda _future: callback())
+        return self.ended.result()
 
     def place(self) -> Place | None:
         """Return where it runs or ran; None while it waits for a place, or if there is only one."""
@@ -160,12 +154,12 @@ class Job:
     def succeed(self, finished: Finished) -> None:
         """Set its result unless it has ended."""
         with contextlib.suppress(futures.InvalidStateError):
-            self._future.set_result(finished)
+            self.ended.set_result(finished)
 
     def fail(self, error: BaseException) -> None:
         """Set the error with which it ended without a result, unless it has ended."""
         with contextlib.suppress(futures.InvalidStateError):
-            self._future.set_exception(error)
+            self.ended.set_exception(error)
 
 
 class Executor(Closing, Protocol):
@@ -187,12 +181,14 @@ class Executor(Closing, Protocol):
         :raises MachineryError: if the executor is closed. The job raises every other error.
         """
 
-    def wait(self, wake: threading.Event, timeout_s: float) -> None:
-        """Wait until ``wake`` is set, as by a job's end (:meth:`Job.when_done`), or the timeout.
+    async def wait(self, ended: asyncio.Future[Finished], timeout_s: float) -> None:
+        """Wait until a trial has ended or the timeout has passed.
 
         An executor whose trials take no real time advances its own clock instead.
+
+        :param ended: of :attr:`Job.ended`.
         """
-        wake.wait(timeout_s)
+        await asyncio.wait([ended], timeout=timeout_s)
 
     def describe(self) -> str:
         """Return how trials are confined and started, for the journal and the screen."""

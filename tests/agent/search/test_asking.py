@@ -1,3 +1,4 @@
+import asyncio
 import json
 import threading
 from dataclasses import replace
@@ -9,10 +10,11 @@ import pytest
 from agent.menu.rails import Rails
 from agent.menu.replies import ParsedReply
 from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.draws import RandomProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
-from agent.search.iterations import Asker
+from agent.search.loop import in_thread
 from agent.search.stopping import Goal
 from tests.support.memories import MENU, fresh_memory
 from tests.support.nights import work, written
@@ -39,32 +41,53 @@ class Slow:
 
 
 @pytest.mark.parametrize("error", [None, ProposerError("exhausted"), ValueError("a bug")])
-def test_an_answer_or_error_of_a_thread_is_taken_once(error: Exception | None) -> None:
-    woken = threading.Event()
-    asking, slow = Asker(woken.set), Slow(error)
-    asking.ask(slow, RAILS, fresh_memory())
-    assert (asking.busy, asking.answer()) == (True, None)
-    slow.may.set()
-    assert woken.wait()
-    if error is not None:
-        with pytest.raises(type(error), match=str(error)):
-            asking.answer()
+def test_an_answer_or_error_of_a_thread_is_awaited(error: Exception | None) -> None:
+    slow = Slow(error)
+
+    async def asked() -> Offer:
+        asking = asyncio.create_task(in_thread(lambda: slow.propose(fresh_memory())))
+        done, _ = await asyncio.wait([asking], timeout=0.01)
+        assert not done, "the event loop goes on"
+        slow.may.set()
+        return await asking
+
+    if error is None:
+        assert asyncio.run(asked()).reply.reason == "r"
     else:
-        answer = asking.answer()
-        assert answer is not None
-        assert answer.checked.verdict.allowed
-    assert (asking.busy, asking.answer()) == (False, None)
+        with pytest.raises(type(error), match=str(error)):
+            asyncio.run(asked())
 
 
-def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None:
-    asking, slow, memory = Asker(), Slow(), fresh_memory()
+def test_nobody_waits_for_a_thread_at_the_end() -> None:
+    slow = Slow()
+
+    async def leave() -> None:
+        asking = asyncio.create_task(in_thread(lambda: slow.propose(fresh_memory())))
+        await asyncio.wait([asking], timeout=0.01)
+
+    asyncio.run(leave())
     slow.may.set()
-    flying = memory.menu.apply(memory.reference, {"lr": 0.004})
-    asking.ask(slow, RAILS, replace(memory, pending=(flying,)))
-    assert asking.busy
-    answer = asking.answer()
-    assert answer is not None
-    assert answer.checked.verdict.rail == "novelty"
+    (thread,) = (one for one in threading.enumerate() if one.name == "proposer")
+    thread.join()
+
+
+class InFlight(RandomProposer):
+    """Propose what is in flight, where something is."""
+
+    def propose(self, memory: Memory) -> Offer:
+        offer = super().propose(memory)
+        if not memory.pending:
+            return offer
+        now = MENU.knob_values(memory.reference)
+        flying = MENU.knob_values(memory.pending[0])
+        changes = {name: value for name, value in flying.items() if value != now[name]}
+        return replace(offer, reply=ParsedReply(changes, "again"))
+
+
+def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look(tmp_path: Path) -> None:
+    work(tmp_path, Goal(iterations=3), lanes=2, proposer=InFlight)
+    rails = [row["verdict"]["rail"] for row in written(tmp_path) if row["kind"] == "iteration"]
+    assert "novelty" in rails
 
 
 def test_on_one_lane_a_model_thinks_while_a_trial_runs(tmp_path: Path) -> None:

@@ -38,13 +38,16 @@ class Scored:
     def curve(self, trial_id: str) -> list[CurvePoint]:
         return self.curves.get(trial_id, [])
 
-    def run(self, of: Config, seed: int, role: Role, prune: PruneRule | None = None) -> TrialRecord:
+    async def run(
+        self, of: Config, seed: int, role: Role, prune: PruneRule | None = None
+    ) -> TrialRecord:
         self._number += 1
         return trial(self._number, of, seed, self._score(of, seed), role)
 
 
 def race_of(evidence: Evidence, runner: Scored) -> Race:
     return Race(
+        trial=runner.run,
         curve=runner.curve,
         evidence=evidence,
         rules=RULES,
@@ -58,8 +61,7 @@ def race_of(evidence: Evidence, runner: Scored) -> Race:
 
 def decide(score: Score) -> Decision:
     evidence = Evidence([campaign_row(), trial_of_the_reference(1, 99)])
-    runner = Scored(score)
-    return run_race(race_of(evidence, runner), runner.run)
+    return run_race(race_of(evidence, Scored(score)))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_one_lucky_run_of_the_reference_discards_nobody(
     monkeypatch.setattr(Noise, "of", lambda _evidence: Noise(sigma, 4, math.sqrt(2) * sigma))
     runner = Scored(lambda _of, _seed: ok(score))
     race = replace(race_of(evidence, runner), rules=Rules())
-    assert run_race(race, runner.run).action == "keep"
+    assert run_race(race).action == "keep"
     assert [one.seed for one in race.trials][:2] == [1, 2], "the median, then its neighbor"
 
 
@@ -145,7 +147,7 @@ def test_a_change_without_effect_is_run_once_or_twice(ours: float | None, runs: 
     runner = Scored(lambda of, seed: ok(4.2))
     runner.curves = {"t000002": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
     race = race_of(evidence, runner)
-    decision = run_race(race, runner.run)
+    decision = run_race(race)
     assert len(race.trials) == runs
     assert (decision.no_effect, decision.pairs) == (True, runs)
     row = iteration_row(1, CANDIDATE, tuple(race.trials), decision=decision)

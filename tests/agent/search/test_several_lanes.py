@@ -3,7 +3,6 @@
 Nothing may be lost, counted twice, or compared with a reference that has been replaced.
 """
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -67,9 +66,9 @@ def test_every_iteration_has_one_row_in_the_order_of_ending(lanes: int, tmp_path
 class Bunched(SimulatedExecutor):
     """Let several trials end while the loop is busy, as real trials do."""
 
-    def wait(self, wake: threading.Event, timeout_s: float) -> None:
+    def advance(self) -> None:
         for _ in range(self.places):
-            super().wait(threading.Event(), timeout_s)
+            super().advance()
 
 
 @pytest.mark.parametrize(

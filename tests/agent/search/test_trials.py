@@ -1,4 +1,5 @@
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,14 +101,13 @@ def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) ->
     executor, hooks = SimulatedExecutor(nights.WORLD, 4), [one_script(check)]
     many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), TrialWatcher(), hooks)
     base = nights.WORLD.menu.baseline
-    records = many.run_all([(short(base, seed), "confirm") for seed in range(4)])
-    first = next(records)
-    saved_again.append(first.trial_id)
+    specs = [(short(base, seed), "confirm") for seed in range(4)]
     with pytest.raises(CampaignError):
-        next(records)
+        asyncio.run(many.run_all(specs, lambda record: saved_again.append(record.trial_id)))
+    (first,) = saved_again
     folders = sorted((tmp_path / "t").glob("t*"))
     assert len(folders) == 4
-    assert [folder.name for folder in folders if finished_trial(folder)] == [first.trial_id]
+    assert [folder.name for folder in folders if finished_trial(folder)] == [first]
     with pytest.raises(CampaignError):
         run_one(many, base, 9, "confirm")
     assert sorted((tmp_path / "t").glob("t*")) == folders, "a trial of another script was started"
@@ -136,37 +136,35 @@ class FirstIsLong(RateWorld):
 
 
 def two_lanes(
-    directory: Path, world: RateWorld, stop: StopRequest
-) -> tuple[SimulatedExecutor, Iterator[TrialRecord]]:
-    """Return two lanes, and the records of eleven trials that they run."""
+    directory: Path, world: RateWorld, stop: StopRequest, take: Callable[[TrialRecord], None]
+) -> SimulatedExecutor:
+    """Run eleven trials on two lanes, and return these."""
     executor = SimulatedExecutor(world, 2)
     runner = TrialRunner(directory, short, executor, set(), stop, TrialWatcher())
     base = nights.WORLD.menu.baseline
-    return executor, runner.run_all((short(base, seed), "confirm") for seed in range(11))
+    with stop.deferred():
+        asyncio.run(runner.run_all(((short(base, seed), "confirm") for seed in range(11)), take))
+    return executor
 
 
 def test_a_long_trial_ahead_holds_up_no_other_lane(tmp_path: Path) -> None:
-    executor, running = two_lanes(tmp_path / "t", FirstIsLong(), StopRequest())
-    records = list(running)
+    records: list[TrialRecord] = []
+    executor = two_lanes(tmp_path / "t", FirstIsLong(), StopRequest(), records.append)
     assert [record.seed for record in records] == list(range(11)), "in the order of the plan"
     assert executor.now_s == records[0].wall_s == 10 * records[1].wall_s
 
 
 def test_where_the_machinery_fails_behind_a_long_trial_nothing_more_begins(tmp_path: Path) -> None:
-    _, running = two_lanes(tmp_path / "t", FirstIsLong(fails_from=3), StopRequest())
-    assert [next(running).seed for _ in range(3)] == [0, 1, 2], "those ahead of it"
+    records: list[TrialRecord] = []
     with pytest.raises(MachineryError):
-        next(running)
+        two_lanes(tmp_path / "t", FirstIsLong(fails_from=3), StopRequest(), records.append)
+    assert [record.seed for record in records] == [0, 1, 2], "those ahead of it"
     assert len(list((tmp_path / "t").glob("t*"))) == 4
 
 
 def test_a_signal_behind_a_long_trial_begins_nothing_more(tmp_path: Path) -> None:
-    stop = StopRequest()
-    with stop.deferred():
-        _, running = two_lanes(tmp_path / "t", FirstIsLong(asks_at=3, stop=stop), stop)
-        assert next(running).seed == 0, "it had ended"
-        with pytest.raises(Interrupted):
-            next(running)
-    folders = list((tmp_path / "t").glob("t*"))
-    assert len(folders) == 4
-    assert all(finished_trial(folder) for folder in folders), "the others are resumed later"
+    stop, records = StopRequest(), list[TrialRecord]()
+    with pytest.raises(Interrupted):
+        two_lanes(tmp_path / "t", FirstIsLong(asks_at=3, stop=stop), stop, records.append)
+    assert [record.seed for record in records] == list(range(4)), "all that ran"
+    assert len(list((tmp_path / "t").glob("t*"))) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import threading
 from collections import deque
@@ -18,12 +19,15 @@ from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import CurvePoint, Place, TrialOk, TrialSpec
 
+TURNS = 20
+"""Turns of the event loop in which all that a trial's end starts has begun."""
+
 
 class SimulatedExecutor(Executor):
     """Run trials that take no real time, and report the simulated time they take.
 
     With one place a trial ends as soon as it is submitted. With several, trials end in the order of
-    their simulated end times: a call of :meth:`wait` advances the clock to the next end.
+    their simulated end times: once all wait for a trial, the clock advances to the next end.
 
     Each trial leaves the files of a real one, so that curves are read and interrupted nights
     resumed as usual.
@@ -40,6 +44,7 @@ class SimulatedExecutor(Executor):
         self._waiting: deque[SimulatedJob] = deque()
         self._running: list[tuple[float, int, SimulatedJob]] = []
         self._started = 0
+        self._advances = 0
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> SimulatedJob:
         with self._lock:
@@ -54,8 +59,19 @@ class SimulatedExecutor(Executor):
             self._fill()
         return job
 
-    def wait(self, wake: threading.Event, timeout_s: float) -> None:
-        if wake.is_set() or not self._running:
+    async def wait(self, ended: asyncio.Future[Finished], timeout_s: float) -> None:
+        """Advance the clock once everything that waits for nothing else has gone on."""
+        advances = self._advances
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if ended.done() or self._advances != advances:
+                return
+        self._advances += 1
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next end of a trial, if one runs."""
+        if not self._running:
             return
         self.now_s, _, job = heapq.heappop(self._running)
         self._free.append(job.lane)

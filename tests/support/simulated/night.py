@@ -19,7 +19,6 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.search.campaign import Campaign
 from agent.search.first_row import new_settings
-from agent.search.iterations import Asker
 from agent.search.loop import Loop
 from agent.search.stopping import Goal, StopRequest
 from agent.search.trials import TrialRunner
@@ -150,7 +149,7 @@ def put_together(
         meter=NoMeter(),
         asks_early=asks_early,
         # proposing takes no simulated time either
-        asker=None if asks_early else Asker(),
+        asks_beside=asks_early,
     )
 
 

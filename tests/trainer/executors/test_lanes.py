@@ -92,7 +92,7 @@ def test_ten_threads_that_submit_at_once_lose_nothing(tmp_path: Path) -> None:
             for number in range(20):
                 spec = trial_spec(trial_id=f"t{thread}-{number}")
                 job = three.submit(spec, tmp_path / spec.trial_id)
-                job.when_done(lambda spec=spec: done.append(spec.trial_id))  # type: ignore[misc]
+                job.ended.add_done_callback(lambda _, spec=spec: done.append(spec.trial_id))  # type: ignore[misc]
                 assert job.result().result == trial_ok(spec)
 
         threads = [threading.Thread(target=submit, args=(n,)) for n in range(10)]
