@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 from autoresearch.values import Scalar
 
 Literal: TypeAlias = Scalar | tuple["Literal", ...] | None
-"""A value that can be written down: a scalar, None, or a sequence of them. A dictionary is read as
-the sequence of its keys."""
+"""A value that can be written down: a scalar, None, or a sequence of them."""
 
 MAX_DEPTH = 40
 MAX_EXPONENT = 64
@@ -27,18 +26,16 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
     ast.LShift: operator.lshift,
 }
-_CASTS: Mapping[str, type] = {"int": int, "float": float, "tuple": tuple, "list": tuple}
+_CASTS: Mapping[str, type] = {"int": int, "float": float}
 
 
 class NotLiteralError(ValueError):
     """The expression's value is known only by running the script."""
 
 
-def literal(  # noqa: PLR0911 (a kind of expression each)
-    node: ast.expr, names: Mapping[str, Literal] | None = None, depth: int = 0
-) -> Literal:
-    """Return the value of a literal expression: ``2**19``, ``5 * 8``, ``-1``, ``int(1e6)``,
-    sequences of them, and names among ``names``.
+def literal(node: ast.expr, depth: int = 0) -> Literal:
+    """Return the value of a literal expression: ``2**19``, ``5 * 8``, ``-1``, ``int(1e6)``, and
+    sequences of them.
 
     :raises NotLiteralError: for everything else, and for numbers beyond ±1e30.
     """
@@ -47,29 +44,16 @@ def literal(  # noqa: PLR0911 (a kind of expression each)
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return _bounded(value)
-        case ast.Name(id=name) if names is not None and name in names:
-            return names[name]
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-            number = _number(literal(operand, names, depth + 1))
+            number = _number(literal(operand, depth + 1))
             return -number if isinstance(sign, ast.USub) else number
         case ast.BinOp(left=left, op=op, right=right):
-            return _combined(
-                op,
-                _number(literal(left, names, depth + 1)),
-                _number(literal(right, names, depth + 1)),
-            )
-        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
-            return tuple(literal(item, names, depth + 1) for item in items)
-        case ast.Dict(keys=keys) if None not in keys:
-            return tuple(literal(key, names, depth + 1) for key in keys if key is not None)
+            numbers = _number(literal(left, depth + 1)), _number(literal(right, depth + 1))
+            return _combined(op, *numbers)
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return tuple(literal(item, depth + 1) for item in items)
         case ast.Call(func=ast.Name(id=cast), args=[one], keywords=[]) if cast in _CASTS:
-            given = literal(one, names, depth + 1)
-            if cast in {"int", "float"}:
-                return _bounded(_CASTS[cast](_number(given)))
-            if isinstance(given, tuple):
-                return given
-        case ast.Call(func=ast.Attribute(value=inner, attr="keys"), args=[], keywords=[]):
-            return literal(inner, names, depth + 1)
+            return _bounded(_CASTS[cast](_number(literal(one, depth + 1))))
     raise NotLiteralError("it is computed")
 
 

@@ -24,10 +24,9 @@ LITERALS: dict[str, object] = {
     "'SSSL'": "SSSL",
     "(0.8, 0.95)": (0.8, 0.95),
     "['a', 'b']": ("a", "b"),
-    "{'sgd': SGD, 'adam': Adam}.keys()": ("sgd", "adam"),
 }
 COMPUTED = """os.cpu_count() | 9**9**9 | 1 << 10000 | f'{x}' | 'a' + 'b' | 1j | x | 1e999 | 1 / 0
-| 'bf16' if ok else 'fp16' | True + 1"""
+| 'bf16' if ok else 'fp16' | True + 1 | {'sgd': SGD}.keys() | {'sgd': 1} | tuple([1])"""
 
 
 def test_a_value_is_known_without_a_run_or_said_to_be_computed() -> None:
