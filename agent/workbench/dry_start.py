@@ -31,7 +31,7 @@ from trainer.spec import (
 _MOST_LOG = 4 << 20
 PATIENCE_S = 60.0
 """Seconds allowed for a run. A script that still trains after them has started well."""
-_PARSE_S = 30.0
+_PARSE_S = 60.0
 """Seconds in which a script must come to parse its options."""
 
 
@@ -94,7 +94,9 @@ def report_options(start: Start, words: Sequence[str]) -> list[str]:
         command=command,
     )
     with tempfile.TemporaryDirectory() as place:
-        return list(_run(spec, Path(place).resolve() / "campaign").lines)
+        tried = _run(spec, Path(place).resolve() / "campaign")
+    late = [observing.LATE] if tried.result.status == "timeout" else []
+    return [*tried.lines, *late]
 
 
 def _escaped(word: str) -> str:

@@ -4,24 +4,21 @@ The patterns were written for the menu, not by the script. One that takes foreve
 uses the trial's own time, since this runs in the trial's process.
 
 A pattern such as ``val loss ([0-9.]+)`` describes a valid number, and a diverged run prints ``val
-loss nan``. So each pattern has a twin whose number group matches nan and inf, and a match of the
-twin is a score that is not finite.
+loss nan``. So where a pattern finds no number, nan and inf are taken for a zero: a match that
+begins there is a score that is not finite.
 """
 
 import re
-from contextlib import suppress
 
 ESCAPE = "\x1b"
 FILE_MARK = "\x1eautoresearch-file "
 """What begins a line that tells a number in a file which a run wrote."""
-_NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
+_NOT_FINITE = re.compile(r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))")
 _DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
 _WITH_COMMA = re.compile(r"[-+]?\d+,\d")
 _BEGUN_BEFORE = re.compile(r"(?:\d\.?|(?:^|[\s:=(\[{,'\"])-)$")
 """Context of a partial number: digits, a decimal comma, its sign."""
 _WORD_GOES_ON = re.compile(r"[^\W\d]")
-_UNIT = re.compile(r"[\w\[]|\(\?:\w")
-"""A word behind a number, and how a pattern expects one."""
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})(?!\w|[.,]\d)")
 """Commas that certainly separate thousands; 3,200 may have a decimal comma."""
 _WHOLE = re.compile(r"[-+\w.,]+")
@@ -69,15 +66,6 @@ class Number:
         self._found = re.compile(pattern)
         self._removed = [one[:3] for one in _CLEANED if not re.search(one[3], pattern)]
         self._group = group
-        span = _group_span(pattern, group)
-        self._lost: re.Pattern[str] | None = None
-        """The twin, whose group matches the words for nan and inf."""
-        if span is not None:
-            with suppress(re.error):
-                twin = re.compile(pattern[: span[0]] + _NOT_FINITE + pattern[span[1] :])
-                self._lost = twin if twin.groups >= group else None
-        end = len(pattern) if span is None else span[1]
-        self._names_unit = _UNIT.match(pattern, end + 1) is not None
         self.cut = ""
         """First number of which the pattern matched only a part."""
 
@@ -98,14 +86,13 @@ class Number:
                         begin -= 1
                     whole = _WHOLE.match(line, begin)
                     self.cut = self.cut or (whole[0].rstrip(".,") if whole else "")
-                elif not thousands and not self._names_unit and _WORD_GOES_ON.match(line, end):
-                    return None
+                elif not thousands and match.end() == end and _WORD_GOES_ON.match(line, end):
+                    return None  # no unit that the pattern expects
                 return match, number
-        if self._lost is not None and (match := self._lost.search(line)) is not None:
-            number = number_in(match.group(self._group))
-            if number is not None:
-                return match, number
-        return None
+        zeros = _NOT_FINITE.sub(lambda lost: f"0.{'0' * (len(lost[0]) - 2)}", line)
+        match = self._found.search(zeros) if zeros != line else None
+        lost = _NOT_FINITE.match(line, match.start(self._group)) if match else None
+        return (match, float(lost[0])) if match and lost else None
 
     def cleaned(self, line: str) -> str:
         """Return the line without what surrounds its text and numbers."""
@@ -132,30 +119,3 @@ def number_in(text: str | None) -> float | None:
         return float(whole.replace(",", "") if _THOUSANDS.fullmatch(whole) else whole)
     except ValueError:
         return None
-
-
-def _group_span(pattern: str, group: int) -> tuple[int, int] | None:
-    """Return the bounds of the inside of the ``group``-th capturing group."""
-    opened: list[tuple[int, int]] = []
-    """Number of each open group, 0 if it does not capture, and its start."""
-    number, in_class, at = 0, False, 0
-    while at < len(pattern):
-        character = pattern[at]
-        if character == "\\":
-            at += 1
-        elif in_class:
-            in_class = character != "]"
-        elif character == "[":
-            in_class = True
-            at += pattern.startswith(("[]", "[^]"), at) and (2 if pattern[at + 1] == "^" else 1)
-        elif character == "(":
-            name = re.match(r"\(\?P<\w+>", pattern[at:])
-            captures = name is not None or not pattern.startswith("(?", at)
-            number += captures
-            opened.append((number if captures else 0, at + (name.end() if name else 1)))
-        elif character == ")" and opened:
-            which, begins = opened.pop()
-            if which == group:
-                return begins, at
-        at += 1
-    return None

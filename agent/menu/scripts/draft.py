@@ -19,7 +19,6 @@ from agent.menu.scripts.sorting import Place, sorted_options
 from agent.menu.scripts.start import (
     WHOLE_SCRIPT,
     Start,
-    entry_function,
     preloadable,
     python_is_ours,
     start_of,
@@ -108,13 +107,12 @@ class Draft:
 
     @cached_property
     def main(self) -> str | None:
-        """The function to call in a forked process, or ``__main__`` for the whole script if a
-        server can load what it imports; None if the script must be a new program."""
+        """``__main__`` if a server can load what the script imports; None if the script must be a
+        new program."""
         needs_program = self.start.module or self.start.search_path or self.script.means == "edit"
         if needs_program or not python_is_ours():
             return None
-        tree = self.script.tree
-        return entry_function(tree) or (WHOLE_SCRIPT if preloadable(tree) else None)
+        return WHOLE_SCRIPT if preloadable(self.script.tree) else None
 
     @property
     def to_do(self) -> list[str]:
@@ -139,6 +137,11 @@ class Draft:
         notes = unread(self.script.tree)
         if self.script.missing:
             notes.append(f"not installed here: {', '.join(self.script.missing)}")
+        if self.script.is_late:
+            notes.append(
+                "it reached no parser of options within a minute: if it has one, draft again once "
+                "its imports are faster"
+            )
         if self.score and self.score.is_training:
             notes.append("the score's label names no validation data: it may be a training figure")
         if self.score and not self.score.times:

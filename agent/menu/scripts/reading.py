@@ -54,6 +54,8 @@ class Script:
     """Words of the command besides its options."""
     missing: tuple[str, ...] = ()
     """Modules that the script imports and that are not installed."""
+    is_late: bool = False
+    """Whether its options are unknown, since it reached no parser in time."""
 
 
 def text_of(path: Path) -> tuple[str, ast.Module]:
@@ -99,7 +101,9 @@ def script_of(path: Path, reported: Reported, means: str | None = None) -> Scrip
         if any(not option.left for option in options):
             words = reported.words if one == "args" else reported.given
             seen = _seen_beside(options, tree)
-            scripts.append(Script(path, tree, source, one, seen, words, reported.missing))
+            scripts.append(
+                Script(path, tree, source, one, seen, words, reported.missing, reported.is_late)
+            )
     if scripts:
         have_knobs = (
             one

@@ -14,7 +14,7 @@ from agent.menu.scripts.option import Option, given_by, identifier
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
-from trainer.command.observing import MARK
+from trainer.command.observing import LATE, MARK
 
 POSITIONAL = "it is positional and has no name"
 SEVERAL = "it takes several values"
@@ -33,6 +33,8 @@ class Reported:
     """All words of a manual start."""
     missing: tuple[str, ...] = ()
     """Modules that the script imports and that are not installed."""
+    is_late: bool = False
+    """Whether no parser was reached in time."""
 
 
 def reported(lines: Sequence[str], words: Sequence[str], source: str) -> Reported:
@@ -55,7 +57,7 @@ def reported(lines: Sequence[str], words: Sequence[str], source: str) -> Reporte
         named |= _of_files(said, named)
     options, kept = _by_hand(named, words, said)
     missing = tuple(one["name"] for one in records if one["kind"] == "missing")
-    return Reported(options, kept, tuple(words), missing)
+    return Reported(options, kept, tuple(words), missing, not options and LATE in lines)
 
 
 def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> Option:

@@ -1,8 +1,8 @@
-"""Find how a script is started: in which folder, as what, and by which function.
+"""Find how a script is started: in which folder, and as what.
 
-Its folder follows from its imports and from the paths that it names. A function can be called in a
-forked process, which has the script's imports loaded, so that a short trial does not pay for them.
-The imports run outside the sandbox, so only well-known packages are drafted as ``preload``, and
+Its folder follows from its imports and from the paths that it names. It can run in a forked
+process, which has the script's imports loaded, so that a short trial does not pay for them. The
+imports run outside the sandbox, so only well-known packages are drafted as ``preload``, and
 only those that can be forked after their import: JAX and TensorFlow start threads.
 """
 
@@ -22,30 +22,11 @@ from trainer.command.open_paths import holds_home
 
 MOST_PRELOADED = 20
 WHOLE_SCRIPT = "__main__"
-"""The name of a script that runs as a program, for one that is more than a call of a function."""
+"""The name of a script that runs as a program."""
 _FORKABLE = frozenset(
     "datasets einops lightgbm numpy pandas safetensors scipy sklearn statsmodels tiktoken "
     "tokenizers torch torchvision transformers xgboost".split()
 )
-
-
-def entry_function(tree: ast.Module) -> str | None:
-    """Return the function without required parameters that a script calls under its guard
-    ``if __name__ == "__main__":``, and nothing else."""
-    tests = {"__name__ == '__main__'", "'__main__' == __name__"}
-    ifs = [node for node in tree.body if isinstance(node, ast.If)]
-    guards = [node for node in ifs if ast.unparse(node.test) in tests]
-    if len(guards) != 1 or len(guards[0].body) != 1 or guards[0].orelse:
-        return None
-    match guards[0].body[0]:
-        case ast.Expr(ast.Call(ast.Name(name), args=[], keywords=[])):
-            for node in tree.body:
-                if isinstance(node, ast.FunctionDef) and node.name == name:
-                    required = len(node.args.posonlyargs + node.args.args)
-                    required += node.args.kw_defaults.count(None) - len(node.args.defaults)
-                    # A decorator such as click's reads the arguments from the command line.
-                    return name if node.decorator_list or not required else None
-    return None
 
 
 def preloadable(tree: ast.Module) -> list[str]:

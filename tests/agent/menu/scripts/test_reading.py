@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.menu.scripts.draft import draft_of
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import Script, script_of
 from agent.menu.scripts.reported import Reported, reported
@@ -345,6 +346,16 @@ kind = {"float32": 1, "bfloat16": 2}[dtype]
     assert found["net"].choices == ("LSTM", "GRU", "RNN")
     assert found["dtype"].choices == ("float32", "bfloat16")
     assert found["other"].choices == ()
+
+
+def test_a_parser_that_was_not_reached_in_time_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import argparse\nLR = 0.1\n")
+    late = script_of(path, reported(["loss 3", observing.LATE], (), ""))
+    assert (
+        len(draft_of(late, None).notes)
+        == len(draft_of(script_of(path, Reported()), None).notes) + 1
+    )
 
 
 def test_nothing_runs_behind_the_parser(tmp_path: Path) -> None:

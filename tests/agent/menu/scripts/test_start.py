@@ -11,29 +11,10 @@ from agent.menu.scripts.metrics import Candidate
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import script_of, text_of
 from agent.menu.scripts.reported import Reported
-from agent.menu.scripts.start import Start, entry_function, preloadable, start_of
+from agent.menu.scripts.start import Start, preloadable, start_of
 from trainer.script.editing import script_tree
 
 GUARD = "\nif __name__ == '__main__':\n    main()\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("def main(): ..." + GUARD, "main"),
-        ("def train(argv=None, *, fast=False): ..." + GUARD.replace("main()", "train()"), "train"),
-        ("@click.command()\n@click.option('--lr')\ndef main(lr): ..." + GUARD, "main"),
-        ("def main(argv): ..." + GUARD, None),
-        ("def main(*, lr): ..." + GUARD, None),
-        ("async def main(): ..." + GUARD, None),
-        ("from cli import main" + GUARD, None),
-        ("def main(): ..." + GUARD.replace("main()", "lr = 1; main()"), None),
-        ("def main(): ..." + GUARD.replace("main()", "main(1)"), None),
-        ("def main(): ...\nmain()", None),
-    ],
-)
-def test_a_function_is_named_if_the_guard_only_calls_it(text: str, name: str | None) -> None:
-    assert entry_function(script_tree(text)) == name
 
 
 def test_only_installed_well_known_modules_are_preloaded() -> None:
@@ -62,7 +43,7 @@ LR = Reported((Option("lr", 1e-3, "--lr={lr}", kind="float"),))
 @pytest.mark.parametrize(
     ("text", "main"),
     [
-        (SCRIPT + GUARD, "main"),
+        (SCRIPT + GUARD, "__main__"),
         (SCRIPT + "main()\n", "__main__"),
         (SCRIPT.replace("import torch\n", "") + "main()\n", None),  # nothing to load beforehand
     ],
