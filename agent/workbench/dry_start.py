@@ -9,11 +9,11 @@ from pathlib import Path
 
 from agent.menu.files import ProxyMenu
 from agent.menu.scripts.start import Start
-from agent.workbench.own_trainer import OwnTrainer
+from agent.menu.trainer_table import TrainerTable
+from agent.workbench.own_trainer import OwnTrainer, command_of
 from autoresearch.layout import LOG_FILE, TRIALS_DIR
 from trainer.command import observing
 from trainer.command.number import Number
-from trainer.command.program import environment_of, find_program
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.spec import (
     AnyConfig,
@@ -21,13 +21,14 @@ from trainer.spec import (
     Command,
     CommandConfig,
     Limits,
-    Measure,
     Measured,
     ScoreRule,
     TrialFailed,
     TrialSpec,
 )
 
+_ID = "dry-start"
+"""No trial's name: its log is not kept."""
 _MOST_LOG = 4 << 20
 PATIENCE_S = 60.0
 """Seconds allowed for a run. A script that still trains after them has started well."""
@@ -69,38 +70,27 @@ def report_options(start: Start, words: Sequence[str]) -> list[str]:
     :raises AutoresearchError: if no sandbox or no Python is there.
     """
     script = ["-m", start.module] if start.module else [start.script]
-    name = "python" if shutil.which("python") else "{python}"
-    program = find_program(name, start.folder)
     search = [str(Path(observing.__file__).parent)]
     search += [str(start.folder / start.search_path)] if start.search_path else []
-    command = Command(
-        argv=(str(program), *script, *(_escaped(word) for word in words)),
-        directory=str(start.folder),
-        env=(("PYTHONPATH", os.pathsep.join(search)),),
-        reads=tuple(str((start.folder / one).resolve()) for one in start.reads),
-        programs=tuple(map(str, environment_of(program, start.folder))),
-        score=ScoreRule(pattern="x"),
-        measure=Measure(unit="score"),
-        is_tried=True,
+    table = TrainerTable(
+        command=(
+            "python" if shutil.which("python") else "{python}",
+            *script,
+            *(word.replace("{", "{{").replace("}", "}}") for word in words),
+        ),
+        env={"PYTHONPATH": os.pathsep.join(search)},
+        reads=start.reads,
+        score=ScoreRule(pattern="(x)"),
+        unit="score",
     )
-    spec = TrialSpec(
-        trial_id="options",
-        config=CommandConfig(values={}),
-        seed=0,
-        corpus_dir="",
-        corpus_sha256="",
-        budget=Budget(unit="run", amount=1),
-        limits=Limits(wall_s=_PARSE_S),
-        command=command,
-    )
+    command = command_of(table, start.folder)
     with tempfile.TemporaryDirectory() as place:
-        tried = _run(spec, Path(place).resolve() / "campaign")
+        campaign = Path(place).resolve() / "campaign"
+        once = Budget(unit="run", amount=1)
+        spec = TrialSpec(trial_id=_ID, config=CommandConfig(values={}), seed=0, budget=once)
+        tried = _run(spec, command.model_copy(update={"is_tried": True}), campaign, _PARSE_S)
     late = [observing.LATE] if tried.result.status == "timeout" else []
     return [*tried.lines, *late]
-
-
-def _escaped(word: str) -> str:
-    return word.replace("{", "{{").replace("}", "}}")
 
 
 def dry_start(source: str, menu: ProxyMenu) -> Tried:
@@ -132,23 +122,21 @@ def run_config(
         own = OwnTrainer.of(source, menu, campaign)
         assert own is not None
         spec = TrialSpec(
-            trial_id="dry-start",
+            trial_id=_ID,
             config=config,
             seed=seed,
-            corpus_dir="",
-            corpus_sha256="",
             budget=menu.campaign.budget,
             horizon_steps=menu.campaign.horizon_steps,
             threads=menu.campaign.threads,
-            limits=Limits(wall_s=wall_s),
-            command=own.command.model_copy(update=dict(changed)),
         )
-        tried = _run(spec, campaign)
+        tried = _run(spec, own.command.model_copy(update=dict(changed)), campaign, wall_s)
     return Tried(tried.result, tried.lines, own.python_text())
 
 
-def _run(spec: TrialSpec, campaign: Path) -> Tried:
-    trial_dir = campaign / TRIALS_DIR / spec.trial_id  # no trial's name: its log is not kept
+def _run(spec: TrialSpec, command: Command, campaign: Path, wall_s: float) -> Tried:
+    """Start a command once, as every trial starts."""
+    spec = spec.model_copy(update={"command": command, "limits": Limits(wall_s=wall_s)})
+    trial_dir = campaign / TRIALS_DIR / spec.trial_id
     trial_dir.parent.mkdir(parents=True)
     executor = LocalExecutor(entry=COMMAND_ENTRY)
     try:

@@ -170,6 +170,7 @@ _EVALUATION = (
     r"(max )?(block size|seq(uence)?( ?len(gth)?)?|context( len(gth)?| size)?|ctx( len)?|bptt)",
     r"max( seq(uence)?| source| target| \w+)? ?len(gth)?|n (ctx|positions)",
     r"(n |num |padded )?vocab(ulary)?( size)?|(n|num)? ?(class(es)?|labels|folds?)|k ?folds?|nfold",
+    r"(n|num) features",
     r"(img|image|crop|input|in|out|output) (size|dim|shape|features|channels|height|width)",
     r"(img|image|crop) ?size|resolution|d (in|out)|upscale factor|image shape( \d+)?|channels img",
     r"(test|train|val) (size|split|fraction)|split( ratio| size)?|target( col(umn)?| size)?",
