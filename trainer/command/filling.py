@@ -1,6 +1,7 @@
 """Fill in a command for one trial: its words, variables, file of values, and the script's copy."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,11 @@ def filled(
             text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in known.items())
         values = name, f"{text}\n"
         known["values"] = str((work or out) / name)
-    env = {name: _filled(text, known) for name, text in command.env}
+    sent: dict[str, str] = {}
     if command.sent_by == "env":
         sent = {f"{PREFIX}{name.upper()}": str(value) for name, value in known.items()}
-        env = {**sent, **env}
+    known["python"] = sys.executable  # in words after the first, too, such as those of a shell
+    env = {**sent, **{name: _filled(text, known) for name, text in command.env}}
     edits = {**code, **({} if command.slots_only else own)} if command.edited else {}
     whole = {f"{{{name}}}": value for name, value in known.items()}  # keeps its type
     edits |= {name: whole.get(text, _filled(text, known)) for name, text in command.edits}

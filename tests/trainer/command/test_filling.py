@@ -1,6 +1,7 @@
 """A command's placeholders receive the values of a trial."""
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def test_values_stand_where_their_names_stand_in_braces() -> None:
         *("/bin/x", "--lr=1e-05", "4", "True", "{lr}"),
         'a "b" $(c)',
     )
+
+
+def test_python_is_known_in_every_word() -> None:
+    spec = spec_of(argv=("bash", "-c", "exec {python} train.py"), env=(("WITH", "{python}"),))
+    found = told(spec)
+    assert found.argv[-1] == f"exec {sys.executable} train.py"
+    assert found.env["WITH"] == sys.executable
 
 
 def test_a_truth_is_a_word_or_none() -> None:
