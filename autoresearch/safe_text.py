@@ -45,6 +45,12 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def one_line(text: str, most: int) -> str:
+    """Return the text's beginning on one line, of at most this many characters."""
+    words = " ".join(plain(text[: 10 * most]).split())
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
 def redact(text: str) -> str:
     """Return the text with every form of every secret replaced by :data:`REDACTED`."""
     for start, forms in (learn() if _forms is None else _forms).items():

@@ -55,8 +55,6 @@ class Reply:
     completion_tokens: int | None = None
     thinks: bool = False
     """Whether the model emitted thoughts before, or instead of, its answer."""
-    is_completion: bool = True
-    """False: the body is not a chat completion at all."""
     cost_usd: float | None = None
     """Money that it cost, if reported."""
 

@@ -19,6 +19,7 @@ from agent.proposers.contrasts import Contrast, contrast
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.reply_form import listed
 from agent.proposers.surrogate.promise import Promise
+from autoresearch.safe_text import one_line
 from autoresearch.values import Scalar
 from autoresearch.words import brief, changes_text
 from trajectory.evidence import ConfigEvidence
@@ -42,11 +43,7 @@ TELLING = {"crash", "killed"}
 
 def quoted(text: str) -> str:
     """Return untrusted words, printable, on one line, cut, in quotation marks."""
-    printable = "".join(c if c.isprintable() else " " for c in text[: 10 * QUOTED_CHARACTERS])
-    words = " ".join(printable.split())
-    if len(words) > QUOTED_CHARACTERS:
-        words = words[: QUOTED_CHARACTERS - 1] + "…"
-    return json.dumps(words, ensure_ascii=False)
+    return json.dumps(one_line(text, QUOTED_CHARACTERS), ensure_ascii=False)
 
 
 def short(value: Scalar) -> str:

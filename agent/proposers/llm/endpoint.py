@@ -1,33 +1,22 @@
 """Ask one OpenAI-compatible endpoint, within time limits and without trusting its answers.
 
-vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``; a
-server without it is asked at ``/v1/responses``. They differ in how they can be made to answer in
-JSON, which is found out on the first question rather than by name. They also differ in the length
-of a question, which the server reports in its list of models or when it refuses one. If it refuses
-one without a number, the next is half as long.
+vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``.
+They differ in how they can be made to answer in JSON, which is found out on the first question
+rather than by name. They also differ in the length of a question, which the server reports in its
+list of models or when it refuses one. If it refuses one without a number, the next is half as long.
 """
 
+import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-import httpx2
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError
 
-from agent.proposers.llm.bodies import (
-    ServedModel,
-    error_text,
-    json_documents,
-    quoted,
-    read_completion,
-    read_models,
-    reply_of,
-)
+from agent.proposers.llm.bodies import ServedModel, read_models, reply_of
 from agent.proposers.llm.completions import Json, Message, Reply, chat_json
 from agent.proposers.llm.failures import (
-    ROLES,
     ContextError,
     EndedError,
     EndpointError,
@@ -55,6 +44,15 @@ QUIET: Json = {
 """Request fields that turn thinking off, on one server or another."""
 
 
+_NAMED = {
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    **{name: name for name in QUIET},
+    "system": r"\bsystem\b.*\b(role|message|prompt)|\broles?\b",
+}
+"""Fields, and "system" for that role, with words by which servers refuse them."""
+
+
 class SchemaMode(StrEnum):
     """Place of the schema in the request, in the order in which they are tried."""
 
@@ -67,59 +65,17 @@ class SchemaMode(StrEnum):
     NONE = "none"
     """Only the prompt asks for JSON."""
 
-    def request(self, schema: Json, *, as_response: bool = False) -> Json:
-        """Return the fields that this mode adds to a chat request, or to one for a response."""
+    def request(self, schema: Json) -> Json:
+        """Return the ``response_format`` of a request."""
         # Not "strict": hosted servers then require every property, and a proposal changes only some
         # knobs.
         named = {"name": "reply", "schema": schema}
         forms: dict[SchemaMode, Json] = {
-            SchemaMode.JSON_SCHEMA: named if as_response else {"json_schema": named},
-            SchemaMode.JSON_OBJECT_SCHEMA: {"schema": schema},
-            SchemaMode.JSON_OBJECT: {},
+            SchemaMode.JSON_SCHEMA: {"type": "json_schema", "json_schema": named},
+            SchemaMode.JSON_OBJECT_SCHEMA: {"type": "json_object", "schema": schema},
+            SchemaMode.JSON_OBJECT: {"type": "json_object"},
         }
-        if self not in forms:
-            return {}
-        form = {"type": self.value.removesuffix(".schema"), **forms[self]}
-        return {"text": {"format": form}} if as_response else {"response_format": form}
-
-
-@dataclass(slots=True)
-class Manner:
-    """How to ask a model, which its refusals and cut replies tell."""
-
-    merges_system: bool = False
-    """Whether it refuses the system role, so that the system text begins the first user message."""
-    reply_tokens: int | None = None
-    """Longest reply to ask for, if the usual length was too short."""
-    is_quiet: bool = False
-    """Whether to ask with :data:`QUIET`."""
-    tokens_named: str = "max_tokens"
-    """Field that limits the reply's tokens."""
-    refused: set[str] = field(default_factory=set)
-    """Fields that the model refuses."""
-    as_response: bool = False
-    """Whether to ask at ``/v1/responses``, since the server has no ``/v1/chat/completions``."""
-
-    def adapts(self, error: RefusedError) -> bool:
-        """Return whether a refused question can be asked in another form, which is used from now
-        on."""
-        if error.lacks_chat:
-            self.as_response = not self.as_response
-            return self.as_response
-        if not isinstance(error, RejectedError):
-            return False
-        quiet = set(QUIET) - self.refused if self.is_quiet else set()
-        if error.param == "max_tokens" == self.tokens_named:
-            self.tokens_named = "max_completion_tokens"
-        elif error.param == "temperature" and "temperature" not in self.refused:
-            self.refused.add("temperature")
-        elif not self.merges_system and ROLES.search(error.said):
-            self.merges_system = True
-        elif quiet:
-            self.refused |= {name for name in quiet if name in error.said} or quiet
-        else:
-            return False
-        return True
+        return forms.get(self, {})
 
 
 class Endpoint:
@@ -144,10 +100,13 @@ class Endpoint:
     ) -> None:
         self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = (model or "").strip() or None
-        self._max_tokens = max_tokens
+        self._max_tokens = self._reply_tokens = max_tokens
         self._context: int | None = None
         self._mode: SchemaMode | None = None
-        self._manner = Manner()
+        self._refused: set[str] = set()
+        """Fields that the model refuses, and "system" for that role."""
+        self._is_quiet = False
+        """Whether to ask with :data:`QUIET`."""
         self._listed: list[ServedModel] | None = None
         self._ended: str | None = None
         """Why no further question is asked."""
@@ -171,9 +130,6 @@ class Endpoint:
             or Patience(timeout_s=timeout_s, deadline_s=max(environment.llm_deadline_s, timeout_s)),
         )
 
-    def __repr__(self) -> str:
-        return f"Endpoint({self.base_url!r}, model={self._model!r})"
-
     @property
     def base_url(self) -> str:
         """Base URL without credentials or query."""
@@ -195,14 +151,13 @@ class Endpoint:
         """
         if self._model is None:
             served = self._served()
-            chatting = [each.id for each in served if each.chats]
-            if not chatting:
-                listed = ", ".join(each.id for each in served[:10])
+            self._model = next((each.id for each in served if each.chats), None)
+            if self._model is None:
+                listed = ", ".join(each.id for each in served[:10]) or "none"
                 raise EndpointError(
-                    f"the endpoint {self.base_url} lists no model for chat ({listed or 'none'}); "
-                    "set AUTORESEARCH_LLM_MODEL"
+                    f"the endpoint {self.base_url} lists no model for chat ({listed}); set "
+                    "AUTORESEARCH_LLM_MODEL"
                 )
-            self._model = chatting[0]
         return self._model
 
     @property
@@ -217,8 +172,9 @@ class Endpoint:
                 served = self._served()
             except RefusedError:
                 served = self._listed = []
-            # If only one is listed, use it whatever its name: some servers accept any name for it.
-            ours = [each for each in served if each.id == model] or served[:1] * (len(served) == 1)
+            named = [each for each in served if each.id == model]
+            # If only one is listed, it is meant by any name: some servers accept any for it.
+            ours = named if len(served) != 1 else served
             self._context = ours[0].context if ours else None
         return self._context
 
@@ -250,17 +206,14 @@ class Endpoint:
             raise
 
     def _ask(self, messages: Sequence[Message], schema: Json, warmer: float) -> Reply:
-        known = self._mode
-        modes = list(dict.fromkeys((known, SchemaMode.NONE))) if known else list(SchemaMode)
+        modes = dict.fromkeys((self._mode, SchemaMode.NONE)) if self._mode else [*SchemaMode]
         for mode in modes:
             try:
-                reply = self._uncut(messages, mode, schema, warmer)
+                reply = self._complete(messages, mode, schema, warmer)
+                break
             except RejectedError:
                 if mode is SchemaMode.NONE:
                     raise
-                continue
-            if known or reply.is_completion:
-                break
         if reply.error is None:
             self._mode = mode
         return reply
@@ -275,103 +228,69 @@ class Endpoint:
             body = self._wire.send(
                 lambda client: client.models.with_raw_response.list().http_response
             )
-            # A model's name goes to files as it is, so one that echoes a secret is left out.
-            listed = read_models(body.text)
-            self._listed = [each for each in listed if self._wire.redacted(each.id) == each.id]
+            self._listed = read_models(self._wire.redacted(body.text))
         return self._listed
 
     # --- one question ---------------------------------------------------------------------------
 
-    def _uncut(
-        self, messages: Sequence[Message], mode: SchemaMode, schema: Json, warmer: float
-    ) -> Reply:
-        """Return the reply, asked again without thoughts and with more tokens while it is cut and
-        may be longer."""
-        reply = self._complete(messages, mode, schema, warmer)
-        while reply.finish_reason == "length":
-            manner = self._manner
-            most = self._reply_tokens(messages)
-            limit = THINKING_TOKENS if reply.thinks else 4 * self._max_tokens
-            limit = self._room_for(messages, limit)
-            if most < limit:
-                manner.reply_tokens = min(2 * most, limit)
-            elif manner.is_quiet or not reply.thinks:
-                break
-            manner.is_quiet = manner.is_quiet or reply.thinks
-            reply = self._complete(messages, mode, schema, warmer)
-        return reply
-
     def _complete(
         self, messages: Sequence[Message], mode: SchemaMode, schema: Json, warmer: float
     ) -> Reply:
-        """Send one question, in another form if the server refuses its form."""
-        manner, model = self._manner, self.model
-        chat: Any = chat_json(messages, merges_system=manner.merges_system)
-        limit = "max_output_tokens" if manner.as_response else manner.tokens_named
+        """Return the reply to one question. It is asked again in another form, from now on, if the
+        server refuses its form or cuts the reply."""
+        model, most, is_quiet = self.model, self._room_for(messages), self._is_quiet
         fields = {
-            **mode.request(schema, as_response=manner.as_response),
-            **(QUIET if manner.is_quiet else {}),
+            "response_format": mode.request(schema),
+            **(QUIET if is_quiet else {}),
             "temperature": TEMPERATURE + warmer,
-            limit: self._reply_tokens(messages),
+            "max_tokens": most,
         }
-        extra = {name: value for name, value in fields.items() if name not in manner.refused}
-
-        def ask(client: OpenAI) -> httpx2.Response:
-            if manner.as_response:
-                responses = client.responses.with_raw_response
-                return responses.create(model=model, input=chat, extra_body=extra).http_response
-            completions = client.chat.completions.with_raw_response
-            return completions.create(model=model, messages=chat, extra_body=extra).http_response
-
+        extra = {name: fields[name] for name in fields.keys() - self._refused if fields[name]}
+        if "max_tokens" in self._refused:
+            extra["max_completion_tokens"] = most
+        chat: Any = chat_json(messages, merges_system="system" in self._refused)
         began = time.monotonic()
         try:
-            response = self._wire.send(ask)
-        except RefusedError as error:
-            if not manner.adapts(error):
+            response = self._wire.send(
+                lambda client: (
+                    client.chat.completions.with_raw_response.create(
+                        model=model, messages=chat, extra_body=extra
+                    ).http_response
+                )
+            )
+            latency_s = time.monotonic() - began
+            reply = reply_of(response.text, mode.value, latency_s, self._wire.redacted)
+        except RejectedError as error:
+            if not self._adapts(error.words):
                 raise
             return self._complete(messages, mode, schema, warmer)
-        return self._read(response, mode.value, time.monotonic() - began)
-
-    def _read(self, response: httpx2.Response, mode: str, latency_s: float) -> Reply:
-        """Return the reply in a response, or why there is none.
-
-        :raises ContextError: if the response is a success that says that the chat is too long.
-        :raises EndedError: if it is one that says that no question can succeed.
-        """
-        shown = self._wire.redacted(response.text)
-        why = f"the reply is not a chat completion: {quoted(shown) or '(nothing)'}"
-        try:
-            completion = read_completion(response.text)
-            if completion is not None:
-                return reply_of(completion, mode, latency_s, self._wire.redacted)
-            failed = next(
-                (each["error"] for each in json_documents(shown) if each.get("error")), None
-            )
-            if failed is not None:
-                refused = BadRequestError("", response=response, body=failed)
-                failure = self._wire.refused(refused)
-                if isinstance(failure, ContextError | EndedError):
-                    raise failure
-                why = f"the server answered with an error: {quoted(error_text(failed))}"
         except ValueError as error:
-            if shown.lstrip("\ufeff \r\n").startswith(("{", "[", "data:")):
-                why = f"the reply is broken JSON ({error}): {quoted(shown)}"
-        return Reply(shown, mode, latency_s, why, is_completion=False)
+            failed = BadRequestError("", response=response, body=str(error))
+            raise self._wire.failure(failed) from None
+        if reply.finish_reason == "length":
+            longer = THINKING_TOKENS if reply.thinks else 4 * self._max_tokens
+            self._reply_tokens = max(self._reply_tokens, longer)
+            self._is_quiet = is_quiet or reply.thinks
+            if (most, is_quiet) != (self._room_for(messages), self._is_quiet):
+                return self._complete(messages, mode, schema, warmer)
+        return reply
 
-    def _reply_tokens(self, messages: Sequence[Message]) -> int:
+    def _adapts(self, words: str) -> bool:
+        """Return whether a refusal names what can be left out, which it is from now on."""
+        flags = re.IGNORECASE | re.DOTALL
+        named = {name for name, pattern in _NAMED.items() if re.search(pattern, words, flags)}
+        new = named - self._refused
+        if not new and self._is_quiet:
+            new = set(QUIET) - self._refused
+        self._refused |= new
+        return bool(new)
+
+    def _room_for(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the reply may have."""
-        if self._manner.reply_tokens is not None:
-            return self._room_for(messages, self._manner.reply_tokens)
         if self._context is None:
-            return self._max_tokens
-        return min(self._max_tokens, max(1, int(self._context * REPLY_SHARE)))
-
-    def _room_for(self, messages: Sequence[Message], tokens: int) -> int:
-        """Return these tokens of a reply, or those that the context leaves for it, if known."""
-        if self._context is None:
-            return tokens
+            return self._reply_tokens
         left = self._context - self._length(messages)
-        return min(tokens, max(1, int(self._context * REPLY_SHARE), left))
+        return min(self._reply_tokens, max(1, int(self._context * REPLY_SHARE), left))
 
     def _length(self, messages: Sequence[Message]) -> int:
         """Return the estimated tokens of a question."""

@@ -3,11 +3,15 @@ import logging
 import time
 from typing import Any
 
-import httpx2
 import pytest
 
 from agent.proposers.llm.endpoint import Endpoint, SchemaMode
-from agent.proposers.llm.failures import ContextError, EndpointError, RefusedError, retry_after_s
+from agent.proposers.llm.failures import (
+    ContextError,
+    EndpointError,
+    RefusedError,
+    RejectedError,
+)
 from agent.proposers.llm.wire import Patience
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
@@ -49,12 +53,15 @@ def test_an_unnamed_model_is_the_first_of_ten_thousand(model: str | None) -> Non
         assert server.models_asked == 1
 
 
-@pytest.mark.parametrize(
-    "first", [f"for {KEY}", "text-embedding-3-small", "\x1b[2Jtiny", "*", "openai/*"]
-)
-def test_a_listed_model_that_echoes_the_key_or_cannot_chat_is_left_out(first: str) -> None:
+@pytest.mark.parametrize("first", ["text-embedding-3-small", "\x1b[2Jtiny", "*", "openai/*", ""])
+def test_a_listed_model_that_cannot_chat_is_left_out(first: str) -> None:
     with OpenAIServer([says(ANSWER)], models=(first, "tiny", "other")) as server:
         assert endpoint_at(server).model == "tiny"
+
+
+def test_a_listed_model_that_echoes_the_key_is_shown_without_it() -> None:
+    with OpenAIServer([says(ANSWER)], models=(f"for {KEY}",)) as server:
+        assert KEY not in endpoint_at(server).model
 
 
 @pytest.mark.parametrize("models", [(), ("nomic-embed-text", "my-reranker")])
@@ -112,7 +119,7 @@ def test_the_longer_of_the_two_waits_counts(header: str, own_s: float, least_s: 
     assert len(server.chats) == 2
 
 
-@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400, "Wed, 21 Oct 2215 07:28:00 GMT"])
+@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400])
 def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
     with (
         OpenAIServer([refuses(429, Retry_After=header)]) as server,
@@ -162,46 +169,53 @@ def test_nobody_there() -> None:
 
 
 REPLIES_WITHOUT_TEXT = [
-    (says(" \n\t "), ""),
-    (says(None), ""),
-    (says(None, tool_calls=[{"id": "1"}], finish_reason="tool_calls"), ""),
-    (says(None, refusal="I will not."), "I will not"),
+    says(" \n\t "),
+    says(None),
+    says(None, tool_calls=[{"id": "1"}], finish_reason="tool_calls"),
 ]
 NO_REPLIES = [
-    (sends_json({"error": "no credit"}), "no credit", '{"error": "no credit"}'),
     (sends(b"data: {}\n\n"), "data: {}", "data: {}"),
     (sends(b"\x1b[2Jhello"), "hello", "\x1b[2Jhello"),
     (sends(b'{"choices": [{"mess'), "mess", '{"choices": [{"mess'),
     (sends_json({"choices": []}), "choices", '{"choices": []}'),
     (sends(b"[1, 2]"), "[1, 2]", "[1, 2]"),
     (sends(b"[" + b"9" * 5000 + b"]"), "9", f"[{'9' * 5000}]"),
+    (sends(b'{"a":' * 100_000), "a", '{"a":' * 100_000),
     (sends(b"\xff\xfe"), "", "\ufffd\ufffd"),
     (sends(b""), "", ""),
 ]
 
 
-@pytest.mark.parametrize(("turn", "quoted"), REPLIES_WITHOUT_TEXT)
-def test_an_answer_without_text_says_why_and_is_not_tried_again(turn: Turn, quoted: str) -> None:
+@pytest.mark.parametrize("turn", REPLIES_WITHOUT_TEXT)
+def test_an_answer_without_text_says_why_and_is_not_tried_again(turn: Turn) -> None:
     with OpenAIServer([turn]) as server:
         reply = endpoint_at(server).ask(CHAT, SCHEMA)
     assert reply.error
-    assert quoted in reply.error
     assert not reply.text.strip()
     assert len(server.chats) == 1
 
 
 @pytest.mark.parametrize(("turn", "quoted", "text"), NO_REPLIES)
-def test_a_reply_without_answer_says_why_in_each_mode(turn: Turn, quoted: str, text: str) -> None:
+def test_a_body_that_is_no_completion_says_why_and_tells_nothing_of_the_mode(
+    turn: Turn, quoted: str, text: str
+) -> None:
     with OpenAIServer([turn]) as server:
         endpoint = endpoint_at(server)
         reply = endpoint.ask(CHAT, SCHEMA)
-        assert [mode_of(body) for body in server.chats] == [*SchemaMode]
+        assert len(server.chats) == 1
         server.script = [says(ANSWER)]
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
     assert reply.error
     assert quoted in reply.error
     assert "\x1b" not in reply.error
     assert reply.text.strip() == text
+
+
+def test_an_error_with_http_200_refuses_each_mode_and_says_why() -> None:
+    with OpenAIServer([sends_json({"error": "no luck"})]) as server:
+        with pytest.raises(RejectedError, match="no luck"):
+            endpoint_at(server).ask(CHAT, SCHEMA)
+        assert [mode_of(body) for body in server.chats] == [*SchemaMode]
 
 
 def test_a_compressed_reply_is_read() -> None:
@@ -278,7 +292,6 @@ def test_the_context_is_what_the_list_of_models_says(tells: Any, context: int | 
         assert endpoint.context == endpoint.context == context
         assert server.models_asked == 1
         endpoint.ask(CHAT, SCHEMA)
-    assert server.chats[0]["max_tokens"] == min(1024, (context or 8192) // 8)
 
 
 @pytest.mark.parametrize(("models", "context"), [(("one",), 4096), (("one", "two"), None)])
@@ -326,7 +339,7 @@ def test_a_question_that_is_too_long_tells_how_long_one_may_be(refusal: Turn) ->
         assert endpoint.context == 2048
         reply = endpoint.ask(CHAT, SCHEMA)
     assert reply.mode == "json_schema", "nothing was wrong with the schema"
-    assert server.chats[-1]["max_tokens"] == 256
+    assert server.chats[-1]["max_tokens"] == 1024
 
 
 @pytest.mark.parametrize(
@@ -347,18 +360,3 @@ def test_what_a_server_says_with_a_refusal_is_shown(body: bytes, said: str) -> N
         pytest.raises(EndpointError, match=rf"HTTP 400 \({said}\).*--prompt-tokens"),
     ):
         endpoint_at(server).ask(CHAT, SCHEMA)
-
-
-@pytest.mark.parametrize(
-    ("header", "low", "high"),
-    [
-        ("Wed, 21 Oct 2015 07:28:00 GMT", -1e12, 0),
-        ("Wed, 21 Oct 2099 07:28:00 GMT", 1, 1e12),
-        ("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", 0, 0),
-        ("7", 7, 7),
-        ("soon", 0, 0),
-    ],
-)
-def test_both_forms_of_retry_after_are_read(header: str, low: float, high: float) -> None:
-    response = httpx2.Response(429, headers={"retry-after": header})
-    assert low <= retry_after_s(response) <= high

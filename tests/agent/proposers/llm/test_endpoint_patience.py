@@ -118,9 +118,3 @@ def test_all_forms_of_a_question_share_one_deadline(
     with pytest.raises(EndpointError):
         endpoint.ask(CHAT, SCHEMA)
     assert (server.now_s - began_s, len(server.chats)) == (100.0, 3)
-
-
-def test_silence_after_a_refusal_reports_it(server: ScriptedServer, endpoint: Endpoint) -> None:
-    server.script = [refuses(429), SILENCE]
-    with pytest.raises(EndpointError, match="HTTP 429"):
-        endpoint.ask(CHAT, SCHEMA)

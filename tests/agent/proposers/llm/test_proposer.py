@@ -263,11 +263,11 @@ def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
     with OpenAIServer([says(raw({"lr": 99})), says(GOOD)], tells=tells) as server:
         assert model_at(server).propose(memory).reply == read_reply(GOOD)
     first, repair = server.chats
-    assert first["max_tokens"] == repair["max_tokens"] == 256
     prompt = Prompter(Budget()).prompt(memory, context=2048)
     assert [turn["content"] for turn in first["messages"]] == [m.content for m in prompt.messages]
-    whole = "".join(turn["content"] for turn in repair["messages"])
-    assert estimate_tokens(whole) + 256 <= 2048, "the first repair fits as well"
+    for chat in (first, repair):
+        whole = "".join(turn["content"] for turn in chat["messages"])
+        assert 256 <= chat["max_tokens"] <= 2048 - estimate_tokens(whole)
 
 
 def test_a_server_that_says_its_length_by_refusing_is_asked_again_at_that_length() -> None:

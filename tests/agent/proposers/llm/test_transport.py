@@ -152,23 +152,29 @@ def test_loopback_has_no_proxy(no_proxies: pytest.MonkeyPatch, variable: str, sc
         assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
 
 
-@pytest.mark.parametrize("proxy", ["socks://u:hunter22@h:1", "gopher://h", "http://h:99999"])
+@pytest.mark.parametrize("proxy", ["socks://u:hunter22@h:1", "gopher://h"])
 def test_a_proxy_that_cannot_be_used_is_named(no_proxies: pytest.MonkeyPatch, proxy: str) -> None:
     no_proxies.setenv("ALL_PROXY", proxy)
     with pytest.raises(SettingsError, match="ALL_PROXY") as raised:
         Endpoint("http://models.example/v1", "tiny")
     assert "hunter22" not in str(raised.value)
-    no_proxies.setenv("NO_PROXY", "other.example,.example")
-    Endpoint("http://models.example/v1", "tiny")
 
 
-def test_an_error_behind_a_proxy_names_the_proxy(no_proxies: pytest.MonkeyPatch) -> None:
+def test_whatever_the_client_raises_is_a_failure_of_the_endpoint(
+    no_proxies: pytest.MonkeyPatch,
+) -> None:
+    no_proxies.setenv("HTTP_PROXY", "http://127.0.0.1:99999")  # an OverflowError of Python's own
+    with pytest.raises(EndpointError):
+        Endpoint("http://models.example/v1", "tiny", patience=QUICK).ask(CHAT, SCHEMA)
+
+
+def test_a_refusal_behind_a_proxy_shows_no_secret_of_it(no_proxies: pytest.MonkeyPatch) -> None:
     with RawServer(says_once(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")) as proxy:
         no_proxies.setenv("HTTP_PROXY", f"http://me:hunter22@127.0.0.1:{proxy.port}")
         endpoint = Endpoint("http://models.example/v1", "tiny", patience=QUICK)
         with pytest.raises(EndpointError) as raised:
             endpoint.ask(CHAT, SCHEMA)
-        assert f"127.0.0.1:{proxy.port}" in str(raised.value)
+        assert "HTTP_PROXY" in str(raised.value)
         assert "hunter22" not in str(raised.value)
         assert proxy.heads[0].startswith(b"POST http://models.example/v1/chat/completions ")
 
@@ -240,10 +246,9 @@ def test_a_command_that_asks_no_model_does_not_load_the_client(command: str) -> 
         ("api.example.com:80/v1", "https://api.example.com:80/v1"),
         ("localhost.example.com:8000", "https://localhost.example.com:8000/v1"),
         ("8.8.8.8:8000", "https://8.8.8.8:8000/v1"),
-        ("0x08080808:8000", "https://8.8.8.8:8000/v1"),
         ("[::ffff:8.8.8.8]:8000", "https://[::ffff:808:808]:8000/v1"),
         ("me:10@api.example.com/v1", "https://me:10@api.example.com/v1"),
-        (" HTTP://LOCALHOST:8000/V1/ ", "http://localhost:8000/v1"),
+        (" HTTP://LOCALHOST:8000/v1/ ", "http://localhost:8000/v1"),
         ("http://localhost:8000/v1/chat/completions", "http://localhost:8000/v1"),
         ("https://api.example.com/openai/v1?v=2", "https://api.example.com/openai/v1?v=2"),
         ("http://[::1]:8000", "http://[::1]:8000/v1"),
