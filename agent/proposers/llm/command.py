@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.proposers.base import ProposerError
-from agent.proposers.llm.bodies import quoted
 from agent.proposers.llm.completions import Json, Message, Reply
 from agent.proposers.llm.failures import SAID_CHARACTERS, EndpointError
 from agent.settings.environment import TRACKER_SECRETS, Environment
 from autoresearch.errors import SettingsError
-from autoresearch.safe_text import redact
+from autoresearch.safe_text import one_line, redact
 from autoresearch.words import counted
 from trainer.machine.environment import as_it_is
 from trajectory.proposals import Attempt
@@ -98,7 +97,7 @@ class CommandModel:
         reply = replace(read_output(redact(printed)), latency_s=time.monotonic() - began)
         self._usd += reply.cost_usd or 0.0
         last = redact(errors).strip().splitlines()[-1:]
-        why = quoted(reply.error or "".join(last) or reply.text, SAID_CHARACTERS)
+        why = one_line(reply.error or "".join(last) or reply.text, SAID_CHARACTERS)
         failed = ""
         if code:
             failed = f"ended with exit code {code}"
