@@ -77,8 +77,10 @@ def transformer_config(config: Config, device: torch.device, *, engine: bool) ->
         masked_softmax_fusion=engine,
         bias_dropout_fusion=engine,
         bias_activation_fusion=engine and config.activation == "swiglu",
-        cross_entropy_loss_fusion=engine,
-        cross_entropy_fusion_impl="te",
+        # TransformerEngine's is unstable: Megatron-LM refuses it, Megatron-Core (0.18 on) warns of
+        # it. Megatron-Core's own rounds gradients to bf16.
+        cross_entropy_loss_fusion=engine and half,
+        cross_entropy_fusion_impl="native",
         # Every batch is one microbatch. Without this, the layers would treat each but the first as
         # a later microbatch of the same step, and keep the first step's fp8 weights forever.
         disable_parameter_transpose_cache=True,

@@ -13,10 +13,7 @@ from autoresearch.errors import MachineryError, SpecError
 from autoresearch.values import Frozen, Positive
 from trainer.machine.gpu import gpu_memory
 from trainer.machine.host import MEMINFO, available_gib, lacking, unified_limit_gib
-from trainer.machine.megatron_packages import installed
 from trainer.memory.parts import (
-    FUSED_LOSS_BYTES,
-    MEGATRON_LOSS_BYTES,
     MemoryParts,
     fused,
     megatron,
@@ -52,8 +49,7 @@ class AnalyticMemory:
     limit_gib: float
     """Memory that the device has for a trial."""
     kernels: bool = True
-    """Whether the backend's kernels run on the GPU: the torch backend's, which Triton compiles, or
-    TransformerEngine's."""
+    """Whether the torch backend's kernels, which Triton compiles, run on the GPU."""
     means: int = 0
     """Means of the weights in fp32 that a trial keeps (:class:`trainer.spec.Averaging`)."""
 
@@ -75,8 +71,7 @@ class AnalyticMemory:
         on_cpu = self.device == "cpu"
         is_fused = not on_cpu and self.backend == "torch" and self.kernels
         if self.backend == "megatron":
-            loss_bytes = FUSED_LOSS_BYTES if self.kernels else MEGATRON_LOSS_BYTES
-            parts = megatron(config, self.vocab_size, loss_bytes=loss_bytes)
+            parts = megatron(config, self.vocab_size)
         elif is_fused and not config.code:
             parts = fused(config, self.vocab_size)
         else:
@@ -202,15 +197,12 @@ def choose_memory(
     )
     if average:
         description += ", and a mean of the weights besides"
-    has_kernels = lacking() is None
-    if backend == "megatron":
-        has_kernels = installed("transformer-engine") is not None
     model = AnalyticMemory(
         vocab_size=vocab_size,
         backend=backend,
         device=device,
         limit_gib=limit.gib,
-        kernels=has_kernels,
+        kernels=lacking() is None,
         means=1 if average else 0,
     )
     return MemoryChoice(model, description)

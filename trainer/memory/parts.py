@@ -90,11 +90,9 @@ and the gradient it passes on, in fp32."""
 CHUNK_BYTES = 14
 """Bytes per logit of a chunk in the backward pass: bf16 logits, their fp32 copy, its log-softmax
 and its gradient."""
-FUSED_LOSS_BYTES = 6
-"""Bytes per logit with TransformerEngine's cross entropy, read in its source and not yet measured:
-bf16 logits, or their gradient, beside a gradient in fp32."""
 MEGATRON_LOSS_BYTES = 14
-"""Bytes per logit in Megatron-Core alone: bf16 logits, fp32 logits, their softmax, its gradient."""
+"""Bytes per logit in Megatron-Core's own cross entropy: bf16 logits, fp32 logits, their softmax,
+its gradient."""
 WORKSPACE_BYTES = 0.1 * (1 << 30)
 """Workspaces of cuBLAS and TransformerEngine, as all peaks measured on an H200 and a GB10 show."""
 PADDING = 64
@@ -176,7 +174,7 @@ def megatron(
     config: Config,
     vocab_size: int,
     *,
-    loss_bytes: int = FUSED_LOSS_BYTES,
+    loss_bytes: int = MEGATRON_LOSS_BYTES,
     parameter_bytes: int | None = None,
     dropout: bool = False,
 ) -> MemoryParts:

@@ -6,6 +6,7 @@ A CPU cannot test TransformerEngine's layers, fp8, NVIDIA's generators, speed or
 import math
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -343,10 +344,12 @@ def test_its_fusions_are_options_of_megatron_core_and_on(changes: dict[str, Any]
     from trainer.backends.megatron_recipe import transformer_config
 
     recipe = small(**{"precision": "bf16", **changes})
-    options = transformer_config(recipe, CPU, engine=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*cross entropy")  # 0.18 warns of an unstable one
+        options = transformer_config(recipe, CPU, engine=True)
     assert options.masked_softmax_fusion
     assert options.bias_dropout_fusion
-    assert (options.cross_entropy_loss_fusion, options.cross_entropy_fusion_impl) == (True, "te")
+    assert options.cross_entropy_loss_fusion
     assert options.bias_activation_fusion == (recipe.activation == "swiglu")
     if recipe.precision == "fp8":  # the published recipe
         assert (options.fp8, options.fp8_recipe) == ("hybrid", "delayed")
