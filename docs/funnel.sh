@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# The whole funnel on cpu-tiny, from an empty directory: a small night, the cull, the long runs, a ladder of
-# sizes, the launch plan for 7 B; then a plan for a model twice as large as the ladder's largest, that model
-# really trained, and its log held against the forecast: once as planned, and once with a planted fault, a
-# learning rate a hundred times too small.
+# The whole funnel on cpu-tiny, from an empty directory: a small night, the long runs, a ladder of sizes, the
+# launch plan for 7 B. Then it plans a model twice as large as the ladder's largest, trains it, and judges its
+# log by the forecast: once as planned, and once with a learning rate a hundred times too small.
 #
 #   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
 #
@@ -17,8 +16,7 @@ bytes_per_token=4.4   # of the target's own tokenizer: count it on your text
 
 say() { printf '\n$ %s\n' "$*"; "$@"; }
 
-# Train what a plan's recipe says, on this machine, as a trial that is nobody's: plan, directory, and by
-# what to multiply the learning rate.
+# Train a plan's recipe on this machine, outside any campaign: plan, directory, factor of the learning rate.
 train_planned() {
   python - "$campaign" "$1" "$2" "$3" <<'PYTHON'
 import json, pathlib, sys
@@ -42,7 +40,7 @@ PYTHON
   say python -m trainer "$2/spec.json"
 }
 
-# Run a command, and fail where it ends with another exit code than those of the first argument.
+# Run a command, and fail if its exit code is not among those of the first argument.
 ending() {
   local codes=$1 code=0
   shift
