@@ -18,7 +18,6 @@ from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.spec import (
     AnyConfig,
     Budget,
-    Command,
     CommandConfig,
     Limits,
     Measured,
@@ -83,12 +82,17 @@ def report_options(start: Start, words: Sequence[str]) -> list[str]:
         score=ScoreRule(pattern="(x)"),
         unit="score",
     )
-    command = command_of(table, start.folder)
+    command = command_of(table, start.folder).model_copy(update={"is_tried": True})
+    spec = TrialSpec(
+        trial_id=_ID,
+        config=CommandConfig(values={}),
+        seed=0,
+        budget=Budget(unit="run", amount=1),
+        limits=Limits(wall_s=_PARSE_S),
+        command=command,
+    )
     with tempfile.TemporaryDirectory() as place:
-        campaign = Path(place).resolve() / "campaign"
-        once = Budget(unit="run", amount=1)
-        spec = TrialSpec(trial_id=_ID, config=CommandConfig(values={}), seed=0, budget=once)
-        tried = _run(spec, command.model_copy(update={"is_tried": True}), campaign, _PARSE_S)
+        tried = _run(spec, Path(place).resolve() / "campaign")
     late = [observing.LATE] if tried.result.status == "timeout" else []
     return [*tried.lines, *late]
 
@@ -128,14 +132,14 @@ def run_config(
             budget=menu.campaign.budget,
             horizon_steps=menu.campaign.horizon_steps,
             threads=menu.campaign.threads,
+            limits=Limits(wall_s=wall_s),
+            command=own.command.model_copy(update=dict(changed)),
         )
-        tried = _run(spec, own.command.model_copy(update=dict(changed)), campaign, wall_s)
+        tried = _run(spec, campaign)
     return Tried(tried.result, tried.lines, own.python_text())
 
 
-def _run(spec: TrialSpec, command: Command, campaign: Path, wall_s: float) -> Tried:
-    """Start a command once, as every trial starts."""
-    spec = spec.model_copy(update={"command": command, "limits": Limits(wall_s=wall_s)})
+def _run(spec: TrialSpec, campaign: Path) -> Tried:
     trial_dir = campaign / TRIALS_DIR / spec.trial_id
     trial_dir.parent.mkdir(parents=True)
     executor = LocalExecutor(entry=COMMAND_ENTRY)
