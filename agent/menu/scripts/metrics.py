@@ -164,8 +164,10 @@ _COUNTS = re.compile(
     r"total|num\w*|n|count|version|threads?|tok\w*|fps|sps|mfu|grad[ _]?norm|dt|episode|games?|"
     r"timesteps?|\w+\.py)\W*$"  # a warning names a line of a file
 )
-_NAMES_NO_VALUE = re.compile(r"(?i)\b(?:the|of|on|at|in|for|over|after|with|a|an|and|to|from)\s*$")
-"""Ends of a text before a number that counts: ``on the 10000 test images``."""
+_NAMES_NO_VALUE = re.compile(
+    r"(?i)\b(?:(?:the|of|on|at|in|for|over|after|with|a|an|and|to|from)\s*|(?:in|took)\W*)$"
+)
+"""Ends of a text before a number that counts or is a time: ``on the 10000 test images``."""
 MOST_LINES = 20_000
 
 

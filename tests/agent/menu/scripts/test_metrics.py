@@ -104,6 +104,7 @@ KERAS = "313/313 - 1s - loss: 0.50 - accuracy: 0.80 - val_loss: 0.40 - val_accur
         ("cost: 1,234.5", "cost", 1234.5, "minimise"),
         ("val loss 1e-3", "val loss", 1e-3, "minimise"),
         ("Loss_D: 1.5 Loss_G: 2.5 D(x): 0.5", "Loss_G", 2.5, "minimise"),
+        ("rmse: 3.2\nFinished Squared Error in: 0.5", "rmse", 3.2, "minimise"),
         ("Solved! reward is now 9\nAverage reward: 7", "Average reward", 7, "maximise"),
     ],
 )
