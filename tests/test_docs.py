@@ -19,7 +19,16 @@ from tests.support.browser import chromium
 from tests.support.places import ROOT
 from tests.support.programs import finished
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md"])
+SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "RESULTS.md", *SKILLS]
+)
+
+
+def page_name(page: Path) -> str:
+    return page.parent.name if page in SKILLS else page.name
+
+
 COMMANDS = typer.main.get_command(app)
 
 
@@ -33,7 +42,7 @@ def test_the_command_reference_is_what_the_commands_say(tmp_path: Path) -> None:
     assert kept.read_text("utf-8") == generated.read_text("utf-8"), "run: make reference"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text("utf-8")
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
@@ -67,7 +76,7 @@ def shown_commands(page: Path) -> list[list[str]]:
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WRITTEN, ids=page_name)
 def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
     for words in shown_commands(page):
         command = COMMANDS
