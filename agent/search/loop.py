@@ -121,12 +121,15 @@ class Loop:
                 await self._slots.acquire()
                 pending = await self._next()
                 if pending is None:
-                    return
+                    break
                 self._flying[pending.iter] = pending
                 iterations.create_task(self._iterate(pending))
                 await asyncio.sleep(0)  # its first trial starts before the next question
                 if self.asks_early and self._goes_on() and not (self._left or self._is_paused):
                     self._ask_ahead()
+        if self._asked is not None:  # an answer too late
+            self._asked.cancel()
+            await asyncio.gather(self._asked, return_exceptions=True)
 
     async def _iterate(self, pending: PendingIteration) -> None:
         """Race a proposal, unless the rails refused it, and write its row.

@@ -9,6 +9,7 @@ is dropped silently, and nothing counts twice.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 
 from agent.search.stopping import Interrupted, StopRequest
@@ -194,7 +195,8 @@ class TrialRunner:
                     job.cancel()
         except BaseException:
             job.cancel()
-            await asyncio.wait([ended], timeout=CANCEL_S)
+            with suppress(Exception):  # whatever ends here, something else is raised
+                await asyncio.wait_for(ended, CANCEL_S)
             raise
         finished = ended.result()
         for hook in hooks:

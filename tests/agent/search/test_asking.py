@@ -1,9 +1,10 @@
 import asyncio
+import gc
 import json
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -88,6 +89,31 @@ def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look(tmp_path:
     work(tmp_path, Goal(iterations=3), lanes=2, proposer=InFlight)
     rails = [row["verdict"]["rail"] for row in written(tmp_path) if row["kind"] == "iteration"]
     assert "novelty" in rails
+
+
+class FailsAhead(RandomProposer):
+    """Fail at the second question, which is asked while the first proposal is raced."""
+
+    asked: ClassVar[threading.Event] = threading.Event()
+
+    def propose(self, memory: Memory) -> Offer:
+        if memory.iter > 1:
+            self.asked.set()
+            raise ProposerError("exhausted")
+        return super().propose(memory)
+
+
+def test_an_error_that_comes_too_late_is_no_news(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reached(trial: str, _stop: object) -> None:
+        if trial == "t000006":
+            assert FailsAhead.asked.wait()
+
+    said = work(tmp_path, Goal(trials=6), proposer=FailsAhead, at_trial=reached, asks_early=True)
+    gc.collect()
+    assert "the goal of 6 trials is reached" in said
+    assert not caplog.records
 
 
 def test_on_one_lane_a_model_thinks_while_a_trial_runs(tmp_path: Path) -> None:
