@@ -93,8 +93,8 @@ def report_options(start: Start, words: Sequence[str]) -> list[str]:
     )
     with tempfile.TemporaryDirectory() as place:
         tried = _run(spec, Path(place).resolve() / "campaign")
-    late = [observing.LATE] if tried.result.status == "timeout" else []
-    return [*tried.lines, *late]
+    failed = isinstance(tried.result, TrialFailed)
+    return [*tried.lines, *([observing.FAILED + tried.result.message] if failed else [])]
 
 
 def dry_start(source: str, menu: ProxyMenu) -> Tried:

@@ -23,6 +23,7 @@ from agent.menu.scripts.start import (
     python_is_ours,
     start_of,
 )
+from autoresearch.safe_text import plain
 from autoresearch.values import Scalar
 from trainer.script.constants import assigned_once, first_values
 from trainer.script.literals import NotLiteralError, literal
@@ -137,10 +138,10 @@ class Draft:
         notes = unread(self.script.tree)
         if self.script.missing:
             notes.append(f"not installed here: {', '.join(self.script.missing)}")
-        if self.script.is_late:
+        if self.script.failed:
             notes.append(
-                "it reached no parser of options within a minute: if it has one, draft again once "
-                "its imports are faster"
+                f"it ended before it parsed options ({plain(self.script.failed)[:200]}): if it has "
+                "any, fix that and draft again"
             )
         if self.score and self.score.is_training:
             notes.append("the score's label names no validation data: it may be a training figure")
@@ -154,8 +155,8 @@ class Draft:
         ]
         if self.reached is not None and not (self.gives("{steps}") or self.gives("{seconds}")):
             notes.append(
-                "it still trained when the dry start ended, and nothing sets its length: set "
-                "[campaign] wall_s, or name its length at the top of the script"
+                "it still trained when the dry start ended, and the budget does not end it: make it "
+                "shorter, or set [campaign] wall_s"
             )
         if not self.gives("{seed}"):
             notes.append(

@@ -153,10 +153,10 @@ _NUMBER_IN = re.compile(
     r"|(?<!\w)(?P<lost>nan|[-+]?inf)\b"
 )
 _HELD_OUT = (
-    r"(?<![A-Za-z])(?:val|valid|validation|test|testing|eval|evaluation|dev|held[ -]?out|heldout)"
-    r"(?![a-z])"
+    r"(?<![A-Za-z])d?(?:val|valid|validation|test|testing|eval|evaluation|dev|held[ -]?out|heldout)"
+    r"(?![a-z])"  # XGBoost's scripts say dtrain and dtest
 )
-_SPLIT = re.compile(rf"(?i)(?P<held>{_HELD_OUT})|(?<![A-Za-z])(?P<train>train(?:ing)?)(?![a-z])")
+_SPLIT = re.compile(rf"(?i)(?P<held>{_HELD_OUT})|(?<![A-Za-z])(?P<train>d?train(?:ing)?)(?![a-z])")
 _BEST = re.compile(r"(?i)(?<![a-z])(?:best|lowest|highest|solved|converged|early)(?![a-z])")
 _COUNTS = re.compile(
     r"(?i)^(?:.*\W)?(?:epochs?|iter(?:ation)?s?|steps?|batch(?:es)?|updates?|time|elapsed|eta|lr|"

@@ -54,8 +54,8 @@ class Script:
     """Words of the command besides its options."""
     missing: tuple[str, ...] = ()
     """Modules that the script imports and that are not installed."""
-    is_late: bool = False
-    """Whether its options are unknown, since it reached no parser in time."""
+    failed: str = ""
+    """Why its options are unknown; empty if they are known, or it has none."""
 
 
 def text_of(path: Path) -> tuple[str, ast.Module]:
@@ -102,7 +102,7 @@ def script_of(path: Path, reported: Reported, means: str | None = None) -> Scrip
             words = reported.words if one == "args" else reported.given
             seen = _seen_beside(options, tree)
             scripts.append(
-                Script(path, tree, source, one, seen, words, reported.missing, reported.is_late)
+                Script(path, tree, source, one, seen, words, reported.missing, reported.failed)
             )
     if scripts:
         have_knobs = (
@@ -190,8 +190,8 @@ def modules_beside(path: Path, tree: ast.Module) -> dict[Path, ast.Module]:
     found = {}
     for name in imported_names(tree)[:MAX_MODULES]:
         parts = name.lstrip(".").split(".")
-        if parts[0] == path.resolve().parent.name:  # the package that it lies in
-            parts = parts[1:] or [""]
+        if len(parts) > 1 and parts[0] == path.resolve().parent.name:  # the package it lies in
+            parts = parts[1:]
         module = path.parent.joinpath(*parts).with_suffix(".py") if parts[0] else None
         if module is None or not module.is_file():
             continue

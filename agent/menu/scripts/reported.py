@@ -14,7 +14,7 @@ from agent.menu.scripts.option import Option, given_by, identifier
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
-from trainer.command.observing import LATE, MARK
+from trainer.command.observing import FAILED, MARK
 
 POSITIONAL = "it is positional and has no name"
 SEVERAL = "it takes several values"
@@ -33,8 +33,8 @@ class Reported:
     """All words of a manual start."""
     missing: tuple[str, ...] = ()
     """Modules that the script imports and that are not installed."""
-    is_late: bool = False
-    """Whether no parser was reached in time."""
+    failed: str = ""
+    """Why it reached no parser; empty if it did, or has none."""
 
 
 def reported(lines: Sequence[str], words: Sequence[str], source: str) -> Reported:
@@ -57,7 +57,8 @@ def reported(lines: Sequence[str], words: Sequence[str], source: str) -> Reporte
         named |= _of_files(said, named)
     options, kept = _by_hand(named, words, said)
     missing = tuple(one["name"] for one in records if one["kind"] == "missing")
-    return Reported(options, kept, tuple(words), missing, not options and LATE in lines)
+    said_why = [one.removeprefix(FAILED) for one in lines if one.startswith(FAILED)]
+    return Reported(options, kept, tuple(words), missing, "" if options else "".join(said_why))
 
 
 def _option(record: Mapping[str, Any], said: Mapping[str, Any], source: str) -> Option:

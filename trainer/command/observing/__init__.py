@@ -2,5 +2,5 @@
 
 MARK = "\x1eautoresearch-option "
 """Begins each line that reports an option."""
-LATE = "\x1eautoresearch-late"
-"""Added after the lines of a script that reached no parser in time."""
+FAILED = "\x1eautoresearch-failed "
+"""Begins the line that says why a script reached no parser."""

@@ -105,6 +105,7 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
         ("REG_LAMBDA", 1.0, RealRange(low=0.1, high=10.0, scale="log")),
         ("lambda", 1, RealRange(low=0.1, high=10.0, scale="log")),
         ("gae_lambda", 0.95, RealRange(low=0.5, high=0.995)),
+        ("start_epsilon", 1.0, RealRange(low=0.1, high=1.0, scale="log")),
         ("lmbda", 0.95, RealRange(low=0.5, high=0.995)),
         ("alpha", 1.0, RealRange(low=0.1, high=10.0, scale="log")),
         ("drop_path", 0.1, RealRange(low=0.0, high=0.5)),

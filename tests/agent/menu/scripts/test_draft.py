@@ -555,11 +555,12 @@ def test_a_script_that_reads_its_words_itself_is_named_and_its_evaluation_kept(
     text = (
         "import sys\nLR = 0.1\nconfig = sys.argv[1:]\n"
         "def eval_split(data):\n    loader = DataLoader(data, batch_size=100)\n"
+        "def train_and_evaluate():\n    Net(dropout=0.1)\n"
         "print('loss', 1.0)\n"
     )
     menu, _, report = draft_of(tmp_path, text)
     assert any("sys.argv" in note for note in report["notes"])
-    assert list(menu.knobs) == ["LR"]
+    assert list(menu.knobs) == ["LR", "dropout"]
     assert "batch_size" in report["left"]
 
 

@@ -118,6 +118,14 @@ def test_the_score_is_what_a_person_would_read(
     assert read[-1][1] == pytest.approx(value, nan_ok=True)
 
 
+def test_xgboosts_names_tell_the_data() -> None:
+    found = candidates(["[1]\tdtrain-rmse:0.75\tdtest-rmse:0.95"])
+    assert [(one.label, one.is_training) for one in found] == [
+        ("dtest-rmse", False),
+        ("dtrain-rmse", True),
+    ]
+
+
 def test_a_score_of_training_data_is_marked_and_an_unknown_metric_comes_last() -> None:
     found = candidates(["goodness 3.0", "loss 2.0"])
     assert [(one.name, one.direction, one.is_training) for one in found] == [
