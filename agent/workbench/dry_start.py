@@ -93,8 +93,9 @@ def report_options(start: Start, words: Sequence[str]) -> list[str]:
     )
     with tempfile.TemporaryDirectory() as place:
         tried = _run(spec, Path(place).resolve() / "campaign")
-    failed = isinstance(tried.result, TrialFailed)
-    return [*tried.lines, *([observing.FAILED + tried.result.message] if failed else [])]
+    if isinstance(tried.result, TrialFailed):
+        return [*tried.lines, observing.FAILED + tried.result.message]
+    return list(tried.lines)
 
 
 def dry_start(source: str, menu: ProxyMenu) -> Tried:

@@ -123,7 +123,7 @@ _REAL_RULES: tuple[_Rule, ...] = (
     (".*", lambda v: v == 0, lambda v: "0 does not show its scale"),
     (".*", lambda v: v < 0, lambda v: "it is negative"),
     ("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
-    ("eps|epsilon", lambda v: v <= 1, lambda v: _capped(v)),
+    ("eps|epsilon", lambda v: v <= 1, _capped),
     (_RATE, lambda v: True, lambda v: _log(v, 10)),
     (_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
     (_BELOW_ONE, lambda v: v < 1, _capped),

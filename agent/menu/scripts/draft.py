@@ -155,8 +155,8 @@ class Draft:
         ]
         if self.reached is not None and not (self.gives("{steps}") or self.gives("{seconds}")):
             notes.append(
-                "it still trained when the dry start ended, and the budget does not end it: make it "
-                "shorter, or set [campaign] wall_s"
+                "it still trained when the dry start ended, and no budget ends it: make it shorter, "
+                "or set [campaign] wall_s"
             )
         if not self.gives("{seed}"):
             notes.append(

@@ -56,9 +56,10 @@ _EVALUATES = re.compile(r"(?:\w+_)?(test|val|validate|validation|eval|evaluate|e
 def evaluating(tree: ast.AST) -> Iterator[ast.FunctionDef]:
     """Yield the functions that score, by their names."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and _EVALUATES.fullmatch(node.name):
-            if "train" not in node.name:
-                yield node
+        if not isinstance(node, ast.FunctionDef) or "train" in node.name:
+            continue
+        if _EVALUATES.fullmatch(node.name):
+            yield node
 
 
 def lines_in(tree: ast.AST) -> list[str]:
