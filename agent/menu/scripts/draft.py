@@ -155,7 +155,7 @@ class Draft:
         ]
         if self.reached is not None and not (self.gives("{steps}") or self.gives("{seconds}")):
             notes.append(
-                "it still trained when the dry start ended, and no budget ends it: make it shorter, "
+                "it still trained when the dry start ended, and no budget ends it: shorten it, "
                 "or set [campaign] wall_s"
             )
         if not self.gives("{seed}"):
