@@ -87,7 +87,7 @@ GIVEN: tuple[tuple[str, bool, str, str], ...] = (
         "the length of a trial",
     ),
     (
-        r"((out|output|save|log|logging|ckpt|checkpoint|results?|runs?|exp|experiment|model|work|tb"
+        r"((out|output|save|log|logging|ch?kpt|checkpoint|results?|runs?|exp|experiment|model|work|tb"
         r"|metrics?) ?)+(dir|path|folder|directory|file|to)|outf?|output|default root dir",
         False,
         "{out}",
@@ -97,7 +97,7 @@ GIVEN: tuple[tuple[str, bool, str, str], ...] = (
 """Names, whether their values are numbers, the placeholder to use, and what it stands for."""
 _SAVED_FILE = r"save( model)?|model|metrics?|results?|logs?"
 """Names of a file that a run writes, if their default has a suffix."""
-_LOADED_FILE = r"(ckpt|checkpoint) (path|file)"
+_LOADED_FILE = r"(ch?kpt|checkpoint) (path|file)"
 """Names of a file that a run goes on from, if they have no default."""
 _WHATEVER_THE_DEFAULT = {"{seed}", "{threads}", "{device}", "{out}"}
 """Placeholders that also replace a default that the script computes, such as the time."""
@@ -135,9 +135,9 @@ def given_by(option: Option) -> str:
 Role: TypeAlias = Literal["knob", "length", "evaluation", "machine", "irrelevant"]
 
 SCHEDULE = r"warm ?up|warm ?down|cool ?down"
-_EVERY = r"every|intervals?|freq|frequency|period"
+_EVERY = r"every|intervals?|intvl?|freq|frequency|period"
 _WRITES = (
-    r"log|logging|print|report|display|plot|save|saving|ckpt|checkpoints?|checkpointing|sample|"
+    r"log|logging|print|report|display|plot|save|saving|ch?kpt|checkpoints?|checkpointing|sample|"
     r"sampling|generate|vis|viz|visuali[sz]e|dump|video|record|render|hist|write|summary|snapshot|"
     r"show|draw|export|upload|push|gc collect|wandb|metric|metrics"
 )
@@ -148,7 +148,7 @@ _IRRELEVANT = (
     r"(use |with |no |enable |report )?(wandb|tensorboard|tb|mlflow|comet|neptune|track)( \w+)*",
     r"verbos(e|ity)|debug|quiet|silent|logger|progress( bar)?|p?bar|tqdm|disable tqdm",
     r"(resume|restore|init from|pretrained|hub|hf|push|profiler?|profiling|dist|master|job)"
-    r"( \w+)*|load( (from|model|path|ckpt|checkpoint|weights|dir|file))*",
+    r"( \w+)*|load( (from|model|path|ch?kpt|checkpoint|weights|dir|file))*",
     r"url|host|port|ip|local rank|node rank|world size|n?nodes|num nodes|n?gpus?|num gpus|gpu ids?",
     r"(num |n |data )?(workers|procs?|processes|jobs)|dataloader num workers|nproc( \w+)*",
     r"pin mem(ory)?|prefetch( \w+)*|persistent workers|(\w+ )?distributed|ddp|fsdp|multi ?gpu",

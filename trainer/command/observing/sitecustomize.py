@@ -444,6 +444,7 @@ class _StandIn:
 
 class _StandIns(types.ModuleType):
     __path__ = ()
+    __version__ = "0.0.0"  # some compare it when they are imported
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -348,6 +348,17 @@ kind = {"float32": 1, "bfloat16": 2}[dtype]
     assert found["other"].choices == ()
 
 
+def test_a_missing_module_has_a_version_that_its_importer_compares(tmp_path: Path) -> None:
+    source = (
+        "import argparse\nimport visionlib\nNEW = visionlib.__version__.split('+')[0] > '0.6'\n"
+        "p = argparse.ArgumentParser()\np.add_argument('--lr', type=float, default=0.1)\n"
+        "p.parse_args()\n"
+    )
+    found = report(tmp_path, source)
+    assert [one.name for one in found.options] == ["lr"]
+    assert found.missing == ("visionlib",)
+
+
 def test_why_a_parser_was_not_reached_is_told(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("import argparse\nLR = 0.1\n")
