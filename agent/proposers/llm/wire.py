@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import httpx2
 import tenacity
-from openai import Omit, OpenAI
+from openai import APITimeoutError, Omit, OpenAI
 from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 
 from agent.proposers.llm.failures import EndpointError, RefusedError, failure
@@ -142,8 +142,7 @@ class Wire:
             response = found.result(left_s)
         except (TimeoutError, EndpointError) as error:
             http.close()
-            late = TimeoutError(f"no answer within {self._allowed_s:g} s")
-            last = error if isinstance(error, EndpointError) else self.failure(late)
+            last = error if isinstance(error, EndpointError) else self.failure(error)
             self._is_silent = not isinstance(last, RefusedError)
             raise last from None
         self._is_silent = False
@@ -169,6 +168,8 @@ class Wire:
 
     def failure(self, error: Exception) -> EndpointError:
         """Return what an exception of a request means."""
+        if isinstance(error, APITimeoutError | TimeoutError):
+            error = TimeoutError(f"no answer within {self._allowed_s:g} s")
         return failure(f"the endpoint {self.base_url}", error, self.redacted)
 
     def redacted(self, text: str) -> str:

@@ -163,7 +163,7 @@ def test_a_named_model_is_no_proof_that_anybody_is_there() -> None:
         (refuses(400, "no such model"), {}, "no such model"),
         (says("I would raise it."), {}, "not one JSON object"),
         (says('{"reason": "x', finish_reason="length"), {}, "cut off"),
-        (hangs(30), {}, "did not answer within 1 s"),
+        (hangs(30), {}, "no answer within 1 s"),
         (says(PROPOSAL), {"max_model_len": 1024}, "1024"),
     ],
 )

@@ -140,7 +140,8 @@ ROLES = {
     "dataset nfold input_size image_shape_0 D_in prior_variance",
     "machine": "cpu compile",
     "irrelevant": "sample_only GENERATE_EVERY core_metric_every overfit_single_batch pin_mem "
-    "wandb_log H100_BF16_PEAK_FLOPS log_interval num_workers evaluate ngpu sampling_interval chkpt_intv",
+    "wandb_log H100_BF16_PEAK_FLOPS log_interval num_workers evaluate ngpu sampling_interval "
+    "chkpt_intv",
 }
 
 
