@@ -11,12 +11,20 @@ import sys
 import time
 from pathlib import Path
 
+
+def note(name: str, text: str) -> None:
+    """Write a file whole or not at all, however soon this process is killed."""
+    part = folder / f"{name}.part"
+    part.write_text(text)
+    part.rename(folder / name)
+
+
 folder, way, reply = Path(sys.argv[1]), sys.argv[2], "".join(sys.argv[3:4])
 question = "" if way == "deaf" else sys.stdin.read()
 facts = {"here": [path.name for path in Path().iterdir()], "environ": dict(os.environ)}
 seen = {"question": question, "pid": os.getpid(), **facts}
 number = len(list(folder.glob("asked-*.json"))) + 1
-(folder / f"asked-{number}.json").write_text(json.dumps(seen))
+note(f"asked-{number}.json", json.dumps(seen))
 held = [sys.executable, "-c", "import time; time.sleep(60)"]
 if way in {"text", "deaf"}:
     print(reply)
@@ -49,15 +57,15 @@ elif way == "noisy":
     sys.stderr.write("progress\n" * 1_000_000)
     print(reply)
 elif way in {"hangs", "stops"}:
-    (folder / "child").write_text(str(subprocess.Popen(held).pid))
+    note("child", str(subprocess.Popen(held).pid))
     if way == "stops":  # as a person does, whose process the reply names
         os.kill(int(reply), signal.SIGINT)
     time.sleep(60)
 elif way == "leaves":  # a process that keeps the pipes open
-    (folder / "child").write_text(str(subprocess.Popen(held).pid))
+    note("child", str(subprocess.Popen(held).pid))
     print(reply)
 elif way == "escapes":  # the same, out of the process group
-    (folder / "child").write_text(str(subprocess.Popen(held, start_new_session=True).pid))
+    note("child", str(subprocess.Popen(held, start_new_session=True).pid))
     print(reply)
 elif way == "floods":
     for _ in range(100):

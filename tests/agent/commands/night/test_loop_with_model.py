@@ -11,6 +11,7 @@ from tests.support.openai_server import Handler, OpenAIServer, hangs, says
 from tests.support.places import ROOT
 from tests.support.processes import alive
 from tests.support.simulated.commands import SimulatedToy
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -120,4 +121,5 @@ def test_a_command_that_fails_costs_no_iteration_and_a_signal_ends_it(toy: Simul
     done = toy.loop(3, as_proposer(toy.home, "stops", str(os.getpid())), "--proposer=llm")
     assert done.returncode == 130, done.stderr
     assert len(toy.iterations()) == 2
-    assert not alive(int((toy.home / "child").read_text()))
+    child = int((toy.home / "child").read_text())
+    wait_until(lambda: not alive(child))
