@@ -58,6 +58,7 @@ OUTSIDE = {
     "trainer/envelope": "an envelope's folder that the user names",
     "trainer/executors/command_probe.py": "a temporary folder",
     "trainer/executors/ray": "a node's own folders",
+    "trainer/executors/slurm": "a job's own folder",
     "trainer/isolation": "a trial's folder, in which it follows no link",
     "trainer/machine": "the system's files",
     "trainer/memory": "the system's files",

@@ -103,9 +103,10 @@ class _Means(Frozen):
         PositiveInt | Literal["auto"], BeforeValidator(_lanes), AsOption(read=_lanes)
     ] = Field(1, description="Trials at once, each on its own cores or GPU: a number or 'auto'.")
     """``auto`` until the first session finds a number, which then replaces it."""
-    executor: Annotated[str, Field(pattern=r"^(local|ray(:.+)?)$")] = Field(
+    executor: Annotated[str, Field(pattern=r"^(local|(ray|slurm)(:.+)?)$")] = Field(
         "local",
-        description="Where trials run: local, ray (this machine's cluster) or ray:HOST:PORT.",
+        description="Where trials run: local, ray (this machine's cluster), ray:HOST:PORT, or"
+        " 'slurm:OPTIONS' with options of sbatch.",
     )
     device_kind: Annotated[str | None, AsOption(by_set=True)] = Field(
         None,

@@ -13,6 +13,7 @@ from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.connection import takes_anyone
 from trainer.executors.ray.facts import Node, unfit
 from trainer.executors.ray.messages import Needs
+from trainer.executors.slurm.lane import slurm_version
 
 
 def examine_cluster(
@@ -20,15 +21,18 @@ def examine_cluster(
 ) -> Iterator[Check]:
     """Yield the checks of each node: one if all is well, else one per fault.
 
-    :param executor: ``ray`` or ``ray:HOST:PORT``.
+    :param executor: ``ray``, ``ray:HOST:PORT`` or ``slurm``, whose nodes are not known before.
     :param menu: menu whose trials will run there.
     :param runs: where campaigns will be kept.
     """
     name, _, address = executor.partition(":")
     try:
+        if name == "slurm":
+            yield Check("cluster", "good", f"{slurm_version()}; the loop submits its jobs")
+            return
         if name != "ray":
             raise SettingsError(
-                f"the executor {executor!r} is not a Ray cluster; set ray or ray:HOST:PORT"
+                f"the executor {executor!r} is not a cluster; set ray, ray:HOST:PORT or slurm"
             )
         cluster = RayCluster(address or None)
     except AutoresearchError as error:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 import pytest
 
 from autoresearch.errors import CorpusError, MachineryError, SettingsError, SpecError
 from tests.support import hostile
+from tests.support.fake_slurm import slurm_lane
 from tests.support.processes import alive, noted
 from tests.support.ray_lanes import close_shared_cluster, ray_lane
 from tests.support.trials import trial_ok, trial_spec
@@ -43,8 +45,15 @@ def lanes() -> Iterator[Executor]:
         yield executor
 
 
-MAKERS = {"local": local, "lanes": lanes, "ray lane": ray_lane}
-PARAMS = [*list(MAKERS)[:-1], pytest.param("ray lane", marks=pytest.mark.slow)]
+@contextmanager
+def slurm() -> Iterator[Executor]:
+    with TemporaryDirectory() as folder, slurm_lane(Path(folder)) as executor:
+        yield executor
+
+
+MAKERS = {"local": local, "lanes": lanes, "ray lane": ray_lane, "slurm lane": slurm}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ray lane", "slurm lane")]
+PARAMS = [*list(MAKERS)[:2], *SLOW]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -289,4 +298,4 @@ def test_every_executor_that_can_be_chosen_is_held_to_this() -> None:
 
 def test_another_name_is_refused() -> None:
     with pytest.raises(SettingsError):
-        choose_executor("slurm", allow_unsandboxed=True)
+        choose_executor("pbs", allow_unsandboxed=True)

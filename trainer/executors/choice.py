@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
@@ -10,7 +11,7 @@ from trainer.executors.lanes import Lanes, spots, visible_gpus
 from trainer.executors.local import LocalExecutor, LocalLane
 from trainer.spec import Command, Place, trainer_of
 
-EXECUTORS = ("local", "ray")
+EXECUTORS = ("local", "ray", "slurm")
 
 
 def choose_executor(
@@ -28,7 +29,7 @@ def choose_executor(
 
     :param allow_unsandboxed: if a trial cannot be confined, continue and report that.
     :param command: the command that trials run; None: the built-in trainer.
-    :param name: ``local``, ``ray`` or ``ray:HOST:PORT``.
+    :param name: ``local``, ``ray``, ``ray:HOST:PORT``, ``slurm`` or ``slurm:OPTIONS OF SBATCH``.
     :param lanes: trials to run at once; None: as many as there are GPUs, or nodes of a cluster.
     :param device: the campaign's device.
     :param kind: the kind of device that every node of a cluster must have; None: the most common.
@@ -44,19 +45,21 @@ def choose_executor(
     entry = trainer_of(command).entry
     if name == "local":
         return _local(lanes, device, allow_unsandboxed=allow_unsandboxed, entry=entry)
+    there: dict[str, Any] = {
+        "command": command,
+        "corpus": corpus,
+        "campaign": campaign,
+        "device": device,
+        "allow_unsandboxed": allow_unsandboxed,
+        "entry": entry,
+    }
+    if name == "slurm":
+        from trainer.executors.slurm.lane import open_slurm  # noqa: PLC0415 (few users need it)
+
+        return open_slurm(address, lanes, **there)
     from trainer.executors.ray.cluster import open_cluster  # noqa: PLC0415 (few users need it)
 
-    return open_cluster(
-        address or None,
-        lanes,
-        command=command,
-        corpus=corpus,
-        campaign=campaign,
-        device=device,
-        kind=kind,
-        allow_unsandboxed=allow_unsandboxed,
-        entry=entry,
-    )
+    return open_cluster(address or None, lanes, kind=kind, **there)
 
 
 def _local(lanes: int | None, device: str, *, allow_unsandboxed: bool, entry: str) -> Executor:

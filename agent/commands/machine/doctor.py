@@ -28,7 +28,8 @@ def doctor(
     executor: Annotated[
         str,
         typer.Option(
-            help="Where trials will run: local, ray (this machine's cluster) or ray:HOST:PORT."
+            help="Where trials will run: local, ray (this machine's cluster), ray:HOST:PORT or"
+            " slurm."
         ),
     ] = "local",
     proposer_command: ProposerCommandOption = None,

@@ -68,15 +68,8 @@ class RayLane(Lane):
         self._open()
 
     def _open(self) -> Remote:
-        seat, order = self._seat, replace(self._order, token=secrets.token_hex(8))
-        # The same name at the same address, perhaps after another start of Ray there.
-        there = seat.machine.name, seat.machine.address
-        alive = [one for one in machines() if (one.name, one.address) == there]
-        if not alive:
-            raise LaneLost(
-                f"node {seat.node} is gone; start Ray there again, or continue without it"
-            )
-        remote = Remote(alive[0].id, name=seat.name, cpus=seat.cpus, gpus=seat.gpus)
+        order = replace(self._order, token=secrets.token_hex(8))
+        remote = self._connect()
         try:
             self._described, self.home = remote.ask("open", order, within_s=OPENING_S)
         except AutoresearchError:
@@ -85,6 +78,21 @@ class RayLane(Lane):
         self._known.clear()
         self._remote = remote
         return remote
+
+    def _connect(self) -> Remote:
+        """Start the lane's process on its node.
+
+        :raises LaneLost: if the node is gone.
+        """
+        seat = self._seat
+        # The same name at the same address, perhaps after another start of Ray there.
+        there = seat.machine.name, seat.machine.address
+        alive = [one for one in machines() if (one.name, one.address) == there]
+        if not alive:
+            raise LaneLost(
+                f"node {seat.node} is gone; start Ray there again, or continue without it"
+            )
+        return Remote(alive[0].id, name=seat.name, cpus=seat.cpus, gpus=seat.gpus)
 
     def describe(self) -> str:
         """See :meth:`Lane.describe`."""
