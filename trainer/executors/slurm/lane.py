@@ -25,6 +25,7 @@ from autoresearch.code import module_command, package_root
 from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.lanes import Lane, Lanes
+from trainer.executors.ray.connection import Remote
 from trainer.executors.ray.facts import unfit
 from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.messages import LaneOrder, Needs
@@ -120,8 +121,8 @@ def slurm_version() -> str:
     return call("sbatch", "--version").stdout.strip()
 
 
-class SlurmJob:
-    """A job with its room; has the interface of Ray's Remote."""
+class SlurmJob(Remote):
+    """A job with its room, in which requests go through files."""
 
     def __init__(self, name: str, batch: Batch) -> None:
         """Submit the job.
@@ -222,7 +223,7 @@ class SlurmLane(RayLane):
         self._order = batch.order
         self._known = set()
         self.home = Path()
-        self._remote = SlurmJob(name, batch)
+        self._remote = self._job = SlurmJob(name, batch)
 
     def describe(self) -> str:
         """See :meth:`Lane.describe`."""
@@ -233,14 +234,15 @@ class SlurmLane(RayLane):
         :meth:`Lane.reopen`."""
         for _ in range(_ATTEMPTS):
             try:
-                self._remote = job = self._remote or SlurmJob(self.place.lane, self._batch)
+                if self._remote is None:
+                    self._remote = self._job = SlurmJob(self.place.lane, self._batch)
                 asked_at = time.monotonic()
-                while not job.is_up():
+                while not self._job.is_up():
                     if closing.wait(_POLL_S):
                         return False
                     if time.monotonic() - asked_at > self._batch.pause_s:
                         asked_at = time.monotonic()
-                        job.refuse_if_gone()
+                        self._job.refuse_if_gone()
                 self._open()
             except AutoresearchError as error:
                 self.gone.args = (f"lane {self.place.lane}: {error}",)
@@ -257,7 +259,7 @@ class SlurmLane(RayLane):
 
         :raises MachineryError: if it is not.
         """
-        batch, job = self._batch, self._remote
+        batch, job = self._batch, self._job
         facts = job.ask("facts", batch.needs, within_s=batch.delay_s)
         if wrong := unfit(facts, batch.device):
             raise MachineryError(f"the node of job {job.id} is unfit: {wrong}")

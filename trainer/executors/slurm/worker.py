@@ -34,8 +34,12 @@ ENDS = {
 def serve(room: Path, lease_s: float) -> str:
     """Answer requests until the job is to end; return why it ends."""
     why: list[str] = []
-    for number, meaning in ENDS.items():
-        signal.signal(number, lambda *_, meaning=meaning: why.append(meaning))
+
+    def end(number: int, _frame: object) -> None:
+        why.append(ENDS[signal.Signals(number)])
+
+    for number in ENDS:
+        signal.signal(number, end)
     os.chdir(room.parent / SENT_DIR)  # where a node expects what it was sent
     node, answered, pulse, heard_at = NodeLane(), 0, None, time.monotonic()
     put(room / REPLY_FILE, (answered, socket.gethostname(), ""))
