@@ -43,7 +43,7 @@ from statistics import fmean
 from typing import Literal, Self, TypeAlias
 
 from autoresearch.words import counted
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 from trajectory.ranking import Noise
 from trajectory.rows import Decision, Rules
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agent.search.first_row import hardware, versions
+from agent.search.campaign_start import hardware, versions
 from bench import (
     confirm_honesty,
     confirm_interim,

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 import typer
 
 from agent.menu.files import load_menu
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.code import changes_for
 from agent.settings.environment import data_dir
 from autoresearch.ideas import ideas
 from trainer.corpus import prepare
 from trainer.executors.local import LocalExecutor
-from trainer.spec import AnyConfig, RunSchedule, TrialOk, TrialSpec
+from trainer.schema import AnyConfig, RunSchedule, TrialOk, TrialSpec
 from trajectory.evidence import Evidence
 from trajectory.statistics.intervals import student_t
 
@@ -70,10 +70,10 @@ def _said(result: Any) -> dict[str, Any]:
 
 def _configs(name: str) -> Iterator[tuple[str, AnyConfig]]:
     menu = load_menu(name)
-    memory = Memory(menu, menu.baseline, Evidence(), iter=1, seed=0, max_changes=len(menu.knobs))
+    view = SearchView(menu, menu.baseline, Evidence(), iter=1, seed=0, max_changes=len(menu.knobs))
     yield BASELINE, menu.baseline
     for idea in ideas():
-        yield idea.name, menu.apply(menu.baseline, changes_for(idea, memory))
+        yield idea.name, menu.apply(menu.baseline, changes_for(idea, view))
 
 
 def spec_of(name: str, config: AnyConfig, seed: int, steps: int | None, number: int) -> TrialSpec:

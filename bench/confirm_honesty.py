@@ -17,7 +17,7 @@ from bench.figure import Figure
 from bench.judge_honesty import RUNS, share
 from bench.judge_nights import RESULT, Night, nights
 from bench.judge_worlds import World, worlds
-from trainer.spec import AnyConfig, ScoredText, TextPart, TextScore, TrialOk
+from trainer.schema import AnyConfig, ScoredText, TextPart, TextScore, TrialOk
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import FreshGain
 from trajectory.ranking import top

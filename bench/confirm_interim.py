@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from bench.confirm_honesty import PART_SD, PARTS, TEXT, TEXT_SD
 from bench.figure import Figure
 from bench.judge_nights import RESULT
-from trainer.spec import TextScore, TrialOk
+from trainer.schema import TextScore, TrialOk
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 
 NULLS = 5000

@@ -19,7 +19,7 @@ from trainer.backends import blocks
 from trainer.backends.kernels import operations
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.spec import Config
+from trainer.schema import Config
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "attention")
 VIEWS = ("view", "t", "transpose", "split", "slice", "select", "unsqueeze", "squeeze", "expand",

@@ -10,7 +10,7 @@ from bench.gpu_race import DEFAULT, Lap, Start, Task
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import AnalyticMemory
-from trainer.spec import TrialOk
+from trainer.schema import TrialOk
 
 REFERENCE = "reference"
 UTILISATION_GOAL_PCT = 55.0

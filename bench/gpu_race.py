@@ -13,7 +13,7 @@ from autoresearch.values import Frozen, NonNegative
 from trainer.corpus import Corpus
 from trainer.executors.base import Executor
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, Config, Limits, TrialFailed, TrialOk, TrialSpec, parse_result
+from trainer.schema import Budget, Config, Limits, TrialFailed, TrialOk, TrialSpec, parse_result
 
 ROOT = Path(__file__).parents[1]
 LOG_EVERY = 10

@@ -19,7 +19,7 @@ from trainer.corpus import prepare
 from trainer.executors.base import Executor
 from trainer.executors.local import LocalExecutor
 from trainer.machine.ceiling import Ceiling, measure_ceiling
-from trainer.spec import Config, make_config
+from trainer.schema import Config, make_config
 from trainer.telemetry import Sampler, choose_telemetry
 
 ROOT = Path(__file__).parents[1]

@@ -28,7 +28,7 @@ from trainer.backends.torch_gpt import TorchBackend
 from trainer.corpus import prepare
 from trainer.executors.local import LocalExecutor
 from trainer.machine.device import peak_mem_gib
-from trainer.spec import Config, make_config
+from trainer.schema import Config, make_config
 from trainer.training.child import born_at
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from agent.menu.files import load_menu
 from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
 from tests.support.races import run_race
-from trainer.spec import (
+from trainer.schema import (
     AnyConfig,
     Config,
     CurvePoint,

@@ -21,7 +21,7 @@ from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
 from agent.search.campaign import Campaign
-from agent.search.first_row import new_settings
+from agent.search.campaign_start import new_settings
 from agent.search.stopping import Goal
 from autoresearch.layout import JOURNAL_FILE
 from bench.model_replies import PATIENCE, SERVER

@@ -26,7 +26,7 @@ from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
 from bench.small_model import MODELS, small_model, why_not
 from tests.support.memories import memory_of
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import Arm, Attempt, ProposerRecord
 
 TASKS: dict[str, tuple[Arm, ...]] = {"propose": (), "pick": ("pick",), "both": ("pick", "own")}

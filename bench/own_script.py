@@ -19,7 +19,7 @@ import psutil
 from bench.figure import Figure
 from tests.support.commands import command, command_spec
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
-from trainer.spec import CommandOk
+from trainer.schema import CommandOk
 
 TRIALS = 15
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

@@ -21,7 +21,7 @@ from bench.code_ideas import spec_of
 from trainer.backends import choose_backend
 from trainer.backends.optimizer import optimizer_of
 from trainer.executors.local import LocalExecutor
-from trainer.spec import TrialOk, gpt
+from trainer.schema import TrialOk, gpt
 from trajectory.statistics.intervals import student_t
 
 app = typer.Typer(help=__doc__)

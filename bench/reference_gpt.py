@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from trainer.corpus import open_corpus
 from trainer.machine.device import device_name, peak_mem_gib, peak_reserved_gib
-from trainer.spec import Config, TrialOk, TrialSpec
+from trainer.schema import Config, TrialOk, TrialSpec
 from trainer.training.child import born_at
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.scoring import evaluate

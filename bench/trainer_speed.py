@@ -27,7 +27,7 @@ from bench.gpu_table import our_step, peer_step, shape_of
 from tests.support.configs import config
 from trainer.corpus import Corpus, prepare
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, CurvePoint, TrialOk, TrialSpec, parse_result
+from trainer.schema import Budget, CurvePoint, TrialOk, TrialSpec, parse_result
 
 ROUNDS = 3
 STEPS = 80

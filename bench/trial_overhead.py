@@ -10,7 +10,7 @@ from bench import trivial_trial
 from bench.figure import Figure
 from tests.support.configs import config
 from trainer.executors.local import LocalExecutor
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.schema import TrialFailed, TrialSpec
 
 WARM_TRIALS = 40
 COLD_TRIALS = 3

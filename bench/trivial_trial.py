@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch  # noqa: F401 (a real trial's process imports it)
 
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.schema import TrialFailed, TrialSpec
 
 ENTRY = "bench.trivial_trial:run"
 

@@ -74,7 +74,7 @@ def test_imports_that_the_table_does_not_tell() -> None:
             if module in {"autoresearch", "autoresearch.__main__"}:
                 assert other.startswith(("autoresearch", "agent")), f"{module} imports {other}"
             if house == "trajectory" and other.startswith("trainer"):
-                assert room_of(other) == "trainer.spec", f"{module} imports {other}"
+                assert room_of(other) == "trainer.schema", f"{module} imports {other}"
             if house != "funnel" and other.startswith("funnel"):
                 assert room_of(module) == "agent.commands", f"{module} imports {other}"
 
@@ -137,7 +137,8 @@ def test_the_large_libraries_are_loaded_by_those_that_use_them() -> None:
     """A process that imports torch may come to hold a CUDA context; all of these import slowly."""
     code = """
 import sys
-import agent.cli, trainer.executors.choice, trainer.machine.ceiling, trainer.spec, trainer.telemetry
+import agent.cli, trainer.executors.choice, trainer.machine.ceiling
+import trainer.schema, trainer.telemetry
 import trajectory.history.store, trajectory.live.app, trajectory.report.report, trajectory.rows
 sys.exit(not {'torch', 'pynvml', 'matplotlib', 'ray'}.isdisjoint(sys.modules))
 """

@@ -6,10 +6,10 @@ from typing import Any
 import yaml
 
 from agent.menu.files import load_menu
+from agent.session.machine_checks import SHARED_LIMIT
 from agent.settings.campaign import Policy
-from agent.workbench.machine_checks import SHARED_LIMIT
-from funnel.target.architecture import load_target
-from funnel.target.proxies import ShapeCheck
+from funnel.targets.architecture import load_target
+from funnel.targets.proxies import ShapeCheck
 from tests.support.places import ROOT
 
 

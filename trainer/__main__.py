@@ -10,7 +10,7 @@ from autoresearch.errors import AutoresearchError, SpecError
 from autoresearch.files import read_given, replace_file, writing
 from autoresearch.layout import RESULT_FILE
 from autoresearch.values import explain
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 
 def main(

@@ -3,7 +3,7 @@
 from pydantic import AliasChoices, Field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
-from trainer.spec import Averaging, Budget, Checkpoint
+from trainer.schema import Averaging, Budget, Checkpoint
 
 
 class Correlation(Frozen):

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from operator import mul
 from statistics import fmean, variance
 
-from trainer.spec import Measure, Measured, ScoredText, TrialFailed
+from trainer.schema import Measure, Measured, ScoredText, TrialFailed
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, FreshGain
 from trajectory.statistics.population import Posterior
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt, Scalar
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 
 SEARCH_TEXT = "the search's text"
 """Name of the campaign's own held-out text, by which the search chose."""

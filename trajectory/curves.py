@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autoresearch.campaign_files import make_folder, open_file, read_file, replace_file
 from autoresearch.layout import CURVE_FILE, TRIALS_DIR
-from trainer.spec import CurveLines, CurvePoint, KeptCurve
+from trainer.schema import CurveLines, CurvePoint, KeptCurve
 
 MOST_BYTES = 64 << 20
 """Most bytes of a curve that are read: half a million points."""

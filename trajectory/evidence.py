@@ -18,7 +18,7 @@ from typing import Any
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig, TrialFailed
+from trainer.schema import AnyConfig, TrialFailed
 from trajectory.proposals import ModelIdea
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.crossed_effects import Measured

@@ -13,7 +13,7 @@ from pydantic import Field, computed_field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
 from autoresearch.words import counted, duration_text, millions_text
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 from trajectory.confirmation import CONFIRM_SEEDS, LEVEL
 from trajectory.confirmed import Confirmed, FreshGain
 from trajectory.power import POWER, Power, seeds_to_tell

@@ -24,7 +24,7 @@ from typing import get_args
 
 import numpy as np
 
-from trainer.spec import AnyConfig, TrialFailed
+from trainer.schema import AnyConfig, TrialFailed
 from trajectory.ranking import Ranked
 from trajectory.rows import Finalist, FinalistsRow, StressOutcome, StressRow, StressVerdict
 from trajectory.statistics.fidelity import Fidelity, fidelity

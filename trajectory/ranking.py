@@ -20,7 +20,7 @@ from pydantic import computed_field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from autoresearch.words import counted, duration_text, millions_text, rate_text
-from trainer.spec import AnyConfig
+from trainer.schema import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population

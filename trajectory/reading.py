@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from autoresearch.closing import gc_paused
 from autoresearch.values import Frozen
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.headline import Headline

@@ -17,12 +17,12 @@ from agent.commands.night.board import interval_text
 from agent.commands.night.status import Glance, glance
 from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
-from agent.workbench.places import existing_campaign, refuse_imported
+from agent.session.places import existing_campaign, refuse_imported
 from autoresearch.errors import CampaignError, JournalError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import changes_text
-from trainer.spec import BPB, difference
+from trainer.schema import BPB, difference
 from trajectory import ranking
 from trajectory.journal import read_rows
 from trajectory.live.follower import Follower

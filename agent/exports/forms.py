@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.proposers.llm.completions import Conversations, Message
-from agent.search.first_row import read_campaign_row
+from agent.search.campaign_start import read_campaign_row
 from autoresearch.errors import FormatError
 from autoresearch.files import replacing
 from autoresearch.layout import JOURNAL_FILE
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 from trajectory.curves import read_curve
 from trajectory.formats.mlflow_runs import write_trials
 from trajectory.formats.table import trials_table, write_csv, write_parquet

@@ -20,7 +20,7 @@ from agent.exports.forms import Exported, campaign_row, study_name, whole_databa
 from agent.menu.files import menu_of
 from autoresearch.errors import FormatError
 from autoresearch.layout import JOURNAL_FILE
-from trainer.spec import Direction
+from trainer.schema import Direction
 from trajectory.evidence import Evidence
 from trajectory.formats.tracked import seconds_of
 from trajectory.history.tables import hidden, sqlite_url

@@ -30,7 +30,7 @@ from autoresearch.errors import AutoresearchError, SettingsError
 from autoresearch.files import writing_to
 from autoresearch.program import install_command
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import CurvePoint, TrialSpec
+from trainer.schema import CurvePoint, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 QUEUE_EVENTS = 20_000

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from autoresearch.values import Scalar
-from trainer.spec import CurvePoint, TrialSpec
+from trainer.schema import CurvePoint, TrialSpec
 from trajectory.formats.tracked import curve_metrics, metrics_of
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Role, TrialRecord
 

@@ -30,8 +30,8 @@ from trainer.code import (
     normalize,
     slot_of,
 )
+from trainer.schema import AnyConfig, Config
 from trainer.script.regions import check_names, normalized
-from trainer.spec import AnyConfig, Config
 
 CODE_KEYS = ("signature", "default", "doc")
 """Keys that a ``[code.NAME]`` table may have."""

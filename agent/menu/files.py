@@ -30,7 +30,7 @@ from autoresearch.files import read_given
 from autoresearch.options import built_in_flags
 from autoresearch.values import Frozen, explain
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import RunSchedule
+from trainer.schema import RunSchedule
 from trajectory.rows import CampaignRow
 
 __all__ = [

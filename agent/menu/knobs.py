@@ -38,7 +38,7 @@ from autoresearch.domains.choices import OrderedChoices
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Scalar
 from autoresearch.words import json_text
-from trainer.spec import Config
+from trainer.schema import Config
 
 
 def _scalar(value: object) -> object:

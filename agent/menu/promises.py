@@ -9,7 +9,7 @@ from agent.menu.knobs import Knob, Reading
 from agent.menu.trainer_table import BUILT_IN, NAME, TrainerTable, placeholders, refuse
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, did_you_mean, json_text
-from trainer.spec import Budget, Config
+from trainer.schema import Budget, Config
 
 
 def check_names(

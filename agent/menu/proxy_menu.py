@@ -25,7 +25,7 @@ from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
 from autoresearch.words import json_text
-from trainer.spec import (
+from trainer.schema import (
     BPB,
     AnyConfig,
     Budget,

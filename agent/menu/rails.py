@@ -31,7 +31,7 @@ from agent.menu.reply_objects import ReplyError
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import AnyConfig, Budget, gpt
+from trainer.schema import AnyConfig, Budget, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
 if TYPE_CHECKING:

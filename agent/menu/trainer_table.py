@@ -29,8 +29,8 @@ from agent.menu.scripts.metrics import curve_pattern, direction_of, pattern_of
 from autoresearch.values import Finite, Frozen, PlainText, Positive
 from autoresearch.words import first_fault, json_text
 from trainer.machine.environment import may_be_secret
-from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
-from trainer.spec.command import Module, Pattern
+from trainer.schema import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
+from trainer.schema.command import Module, Pattern
 
 _NO_KEYS = re.compile(r"(^|_)(TOKENS|TOKENIZER)(_|$)")
 """Names of variables that count or divide text."""

@@ -12,7 +12,7 @@ from agent.menu.files import ProxyMenu
 from agent.menu.replies import ParsedReply
 from agent.proposers.priors import Prior
 from autoresearch.errors import AutoresearchError
-from trainer.spec import AnyConfig, CorpusInfo
+from trainer.schema import AnyConfig, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, Proposal, ProposerRecord
 from trajectory.rows import Rules
@@ -25,7 +25,7 @@ nine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SearchView:
     """Read-only input of a proposer."""
 
     menu: ProxyMenu
@@ -101,7 +101,7 @@ class ProposerError(AutoresearchError):
 class Proposer(Protocol):
     """Interface that connects a user's own search."""
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """Offer one proposal for ``memory.iter``.
 
         :raises ProposerError: if it has none; the loop continues with another proposer.

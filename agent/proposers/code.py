@@ -18,7 +18,7 @@ from functools import cache
 from typing import TypeAlias
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.base import Offer, Proposer, SearchView
 from agent.proposers.draws import Draw, first_allowed, rng_for
 from agent.proposers.hybrid import first_of
 from autoresearch.ideas import Idea, ideas
@@ -35,34 +35,34 @@ class LibraryProposer:
     rails: Rails
     then: Proposer
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if no idea is left, and the other proposer has none.
         """
         began = time.monotonic()
-        rng = rng_for(LIBRARY, memory)
-        known = memory.menu.code_knobs if memory.menu.trainer is None else {}
+        rng = rng_for(LIBRARY, view)
+        known = view.menu.code_knobs if view.menu.trainer is None else {}
         found = [idea for idea in ideas() if slot_of(idea.slot).key in known]
         times = Counter(
-            entry.config.value(key) for entry in memory.evidence.configs.values() for key in known
+            entry.config.value(key) for entry in view.evidence.configs.values() for key in known
         )
         found.sort(key=lambda one: (times[_normal(one)], rng.random()))
-        draws = (Draw(changes_for(idea, memory), str(idea)) for idea in found)
-        draw = first_allowed(self.rails, memory, draws, len(ideas()))
+        draws = (Draw(changes_for(idea, view), str(idea)) for idea in found)
+        draw = first_allowed(self.rails, view, draws, len(ideas()))
         if draw is None:
-            return self.then.propose(memory)
+            return self.then.propose(view)
         record = ProposerRecord(kind=LIBRARY, latency_s=time.monotonic() - began)
         return Offer(draw, record)
 
 
-def changes_for(idea: Idea, memory: Memory) -> dict[str, Scalar]:
+def changes_for(idea: Idea, view: SearchView) -> dict[str, Scalar]:
     """Return the changes that try an idea from the reference.
 
     If the slot is unused there, such as a gate with an activation that has none, the field that
     chooses it changes too, and functions that this leaves without use are removed.
     """
-    slot, menu, reference = slot_of(idea.slot), memory.menu, memory.reference
+    slot, menu, reference = slot_of(idea.slot), view.menu, view.reference
     changes: dict[str, Scalar] = {slot.key: _normal(idea)}
     chooser = slot.chosen_by
     if not chooser or slot.body(reference.value(chooser)) is not None or chooser not in menu.knobs:
@@ -82,7 +82,7 @@ WRITER_SHARE = 0.5
 """Share of the turns for code that a language model gets while the library has new ideas."""
 
 
-Write: TypeAlias = Callable[[Memory, str], Offer]
+Write: TypeAlias = Callable[[SearchView, str], Offer]
 """Offers a language model's function for one code knob, by its name in the menu. It raises
 ProposerError if the model gives none."""
 
@@ -97,31 +97,31 @@ class CodeSplit:
     write: Write | None
     """Asks a language model; None: the library has all turns for code."""
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if no other proposer has one.
         """
-        rng, known = rng_for("kind", memory), memory.evidence.earnings
+        rng, known = rng_for("kind", view), view.evidence.earnings
         code, numbers = (
             rng.gauss(*known.get(kind, Credit()).posterior()) for kind in (CODE, NUMBERS)
         )
-        knobs = memory.menu.code_knobs
+        knobs = view.menu.code_knobs
         if not knobs or code < numbers:
-            return self.numbers.propose(memory)
-        used = [name for name, knob in knobs.items() if knob.built_in(memory.reference) is not None]
+            return self.numbers.propose(view)
+        used = [name for name, knob in knobs.items() if knob.built_in(view.reference) is not None]
         write = self.write if used else None
         # The library is asked only if its offer may be used: the rails run every function.
         if write is None or rng.random() >= WRITER_SHARE:
-            offer = self.library.propose(memory)
+            offer = self.library.propose(view)
             if offer.record.kind == LIBRARY:
                 return _for_code(offer)
             if write is None:
                 return offer
         return _for_code(
             first_of(
-                lambda: write(memory, rng.choice(used)),
-                lambda: self.library.propose(memory),
+                lambda: write(view, rng.choice(used)),
+                lambda: self.library.propose(view),
             )
         )
 

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from agent.menu.files import ProxyMenu
 from autoresearch.values import Scalar
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import RACE_PRIOR_DOF, Noise
 

@@ -9,7 +9,7 @@ from typing import Self, TypeAlias
 
 from agent.menu.rails import Rails
 from agent.menu.replies import ParsedReply
-from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.base import Offer, ProposerError, SearchView
 from agent.proposers.surrogate.space import anywhere
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
@@ -29,12 +29,12 @@ class Draw(ParsedReply):
     """Language model whose idea it is, if any."""
 
 
-def rng_for(who: str, memory: Memory) -> Random:
+def rng_for(who: str, view: SearchView) -> Random:
     """Return the random generator of one proposer's one iteration.
 
     It is seeded by name too, so that two proposers of one campaign do not draw the same numbers.
     """
-    return Random(f"{who}:{memory.seed}:{memory.iter}")
+    return Random(f"{who}:{view.seed}:{view.iter}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Edits:
     None if all knobs always count."""
 
     @classmethod
-    def of(cls, memory: Memory) -> Self:
-        menu = memory.menu
+    def of(cls, view: SearchView) -> Self:
+        menu = view.menu
         domains = {name: one for name, one in menu.domains.items() if name not in menu.code_knobs}
-        most = min(memory.max_changes, len(domains))
-        now = menu.knob_values(memory.reference)
+        most = min(view.max_changes, len(domains))
+        now = menu.knob_values(view.reference)
         settled = menu.settled if menu.conditions else None
-        return cls(domains, now, memory.few_changes, most, settled)
+        return cls(domains, now, view.few_changes, most, settled)
 
     def small(self, rng: Random) -> Edit:
         """Edit one to a few knobs, each number equally likely."""
@@ -90,10 +90,10 @@ class Edits:
 
 
 def uniform_draws(
-    rng: Random, memory: Memory, reason: str, *, any_size: bool = False
+    rng: Random, view: SearchView, reason: str, *, any_size: bool = False
 ) -> Iterator[Draw]:
     """Yield edits without end: small ones, or those of every size for what is left of a menu."""
-    edits = Edits.of(memory)
+    edits = Edits.of(view)
     while True:
         is_large = any_size and rng.random() >= 0.5
         yield Draw(edits.large(rng) if is_large else edits.small(rng), reason)
@@ -102,7 +102,7 @@ def uniform_draws(
 def offered(
     kind: str,
     rails: Rails,
-    memory: Memory,
+    view: SearchView,
     draws: Callable[[Random], Iterable[Draw]],
     at_most: int,
 ) -> Offer:
@@ -112,18 +112,18 @@ def offered(
     :raises ProposerError: if the menu seems exhausted.
     """
     began = time.monotonic()
-    rng = rng_for(kind, memory)
-    draw = first_allowed(rails, memory, draws(rng), at_most)
+    rng = rng_for(kind, view)
+    draw = first_allowed(rails, view, draws(rng), at_most)
     if draw is None:
         why = "drawn uniformly: no other draw was allowed and new"
-        others = uniform_draws(rng, memory, why, any_size=True)
-        draw = first_allowed(rails, memory, others, UNIFORM_DRAWS)
+        others = uniform_draws(rng, view, why, any_size=True)
+        draw = first_allowed(rails, view, others, UNIFORM_DRAWS)
     if draw is None:
-        limit = memory.max_changes
-        more = f" or raise max_changes above {limit}" if limit < len(memory.menu.knobs) else ""
+        limit = view.max_changes
+        more = f" or raise max_changes above {limit}" if limit < len(view.menu.knobs) else ""
         raise ProposerError(
             f"none of {at_most + UNIFORM_DRAWS} draws was a config both allowed and untried "
-            f"({len(memory.evidence.configs)} were tried): the menu seems exhausted; "
+            f"({len(view.evidence.configs)} were tried): the menu seems exhausted; "
             f"widen its knobs{more}"
         )
     author = MODEL if draw.model else kind
@@ -131,20 +131,22 @@ def offered(
     return Offer(draw, ProposerRecord(kind=author, model=draw.model, latency_s=latency_s))
 
 
-def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:
+def first_allowed(
+    rails: Rails, view: SearchView, draws: Iterable[Draw], at_most: int
+) -> Draw | None:
     """Return the first of ``at_most`` draws that changes something and passes every rail."""
-    allowed = gate(rails, memory)
+    allowed = gate(rails, view)
     return next((draw for draw in islice(draws, at_most) if allowed(draw)), None)
 
 
-def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
+def gate(rails: Rails, view: SearchView) -> Callable[[Draw], bool]:
     """Return a check that a draw changes something and passes every rail."""
-    tried = memory.tried
+    tried = view.tried
 
     def allowed(draw: Draw) -> bool:
         if not draw.changes:
             return False
-        return rails.check(draw, memory.reference, tried).verdict.allowed
+        return rails.check(draw, view.reference, tried).verdict.allowed
 
     return allowed
 
@@ -161,7 +163,7 @@ class RandomProposer:
 
     rails: Rails
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the menu seems exhausted.
@@ -169,7 +171,7 @@ class RandomProposer:
         return offered(
             "random",
             self.rails,
-            memory,
-            lambda rng: uniform_draws(rng, memory, "drawn uniformly"),
+            view,
+            lambda rng: uniform_draws(rng, view, "drawn uniformly"),
             MAX_DRAWS,
         )

@@ -26,7 +26,7 @@ from typing import Self, TypeAlias
 from threadpoolctl import threadpool_limits
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer, Proposer, ProposerError
+from agent.proposers.base import Offer, Proposer, ProposerError, SearchView
 from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.observed import Observed, prior_points
 from agent.proposers.surrogate.promise import Promise
@@ -60,30 +60,30 @@ class Slate:
     promise: Promise
 
     @classmethod
-    def drawn(cls, sampler: Proposer, rails: Rails, memory: Memory) -> Self:
+    def drawn(cls, sampler: Proposer, rails: Rails, view: SearchView) -> Self:
         """Draw a slate, each candidate as if those before it were being trained.
 
         :raises ProposerError: if there is not even one.
         """
-        offers = [sampler.propose(memory)]
-        known = memory
+        offers = [sampler.propose(view)]
+        known = view
         for place in range(1, SIZE):
-            config = rails.check(offers[-1].reply, memory.reference, known.tried).config
+            config = rails.check(offers[-1].reply, view.reference, known.tried).config
             if config is None:
                 break
             known = replace(
-                known, pending=(*known.pending, config), seed=memory.seed + place * _APART
+                known, pending=(*known.pending, config), seed=view.seed + place * _APART
             )
             try:
                 offers.append(sampler.propose(known))
             except ProposerError:  # of a menu that is nearly exhausted
                 break
         edits = [offer.reply.changes for offer in offers]
-        observed = Observed.of(memory.evidence)
-        priors = prior_points(memory, len(observed.measured))
+        observed = Observed.of(view.evidence)
+        priors = prior_points(view, len(observed.measured))
         # of everything measured so far, without the configs in flight
         with threadpool_limits(limits=1, user_api="blas"):
-            promise = Promise.of(replace(memory, pending=()), observed, priors)
+            promise = Promise.of(replace(view, pending=()), observed, priors)
         predicted = zip(*promise.effects(edits), strict=True)
         candidates = (
             Candidate(edit, delta, sd) for edit, (delta, sd) in zip(edits, predicted, strict=True)
@@ -109,7 +109,7 @@ class Slate:
         )
 
 
-Choose: TypeAlias = Callable[[Memory, Slate, Collection[Arm]], Offer]
+Choose: TypeAlias = Callable[[SearchView, Slate, Collection[Arm]], Offer]
 """Offers one of a slate's candidates, or changes of its own; the arms are what it may do. It raises
 ProposerError if the model gives none."""
 
@@ -143,36 +143,34 @@ class HybridProposer:
         self._rails = rails
         self._share = share
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the sampler has none.
         """
         choose = self._choose
         if choose is None:
-            return self._sampler.propose(memory)
+            return self._sampler.propose(view)
         # without a slate there is still the sampler
-        return first_of(
-            lambda: self._with_slate(memory, choose), lambda: self._sampler.propose(memory)
-        )
+        return first_of(lambda: self._with_slate(view, choose), lambda: self._sampler.propose(view))
 
-    def _with_slate(self, memory: Memory, choose: Choose) -> Offer:
+    def _with_slate(self, view: SearchView, choose: Choose) -> Offer:
         began = time.monotonic()
-        slate = Slate.drawn(self._sampler, self._rails, memory)
+        slate = Slate.drawn(self._sampler, self._rails, view)
         prediction = slate.prediction(slate.candidates[0].changes)
         drawn_s = time.monotonic() - began
         suggested = _with_record(slate.offers[0], prediction=prediction, latency_s=drawn_s)
-        arms = self.arms(memory)
+        arms = self.arms(view)
         if not arms:
             return suggested
 
         def chosen() -> Offer:
-            offer = choose(memory, slate, arms)
+            offer = choose(view, slate, arms)
             return _with_record(offer, latency_s=offer.record.latency_s + drawn_s)
 
         return first_of(chosen, lambda: suggested)
 
-    def arms(self, memory: Memory) -> tuple[Arm, ...]:
+    def arms(self, view: SearchView) -> tuple[Arm, ...]:
         """Return what the model may do at this iteration; nothing if it is the search's turn.
 
         Without the right to pick it is not asked at all, so that a harmful model costs no more
@@ -180,7 +178,7 @@ class HybridProposer:
         """
         if self._share == 1:
             return ARMS
-        rng, known = rng_for("turn", memory), memory.evidence.credits
+        rng, known = rng_for("turn", view), view.evidence.credits
         prior = prior_mean(self._share)
         bar = drawn(rng, known.get(SEARCH, Credit()))
         won = [drawn(rng, known.get(arm, Credit()), prior) > bar for arm in ARMS]
@@ -205,12 +203,12 @@ class FallbackProposer:
     primary: Proposer
     fallback: Proposer
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the fallback has none either.
         """
-        return first_of(lambda: self.primary.propose(memory), lambda: self.fallback.propose(memory))
+        return first_of(lambda: self.primary.propose(view), lambda: self.fallback.propose(view))
 
 
 def first_of(primary: Callable[[], Offer], fallback: Callable[[], Offer]) -> Offer:

@@ -29,7 +29,7 @@ from autoresearch.errors import AutoresearchError, CampaignError, MenuError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
-from trainer.spec import AnyConfig
+from trainer.schema import AnyConfig
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.formats.importing import CampaignSource, read_campaign_source

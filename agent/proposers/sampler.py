@@ -29,7 +29,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Offer, SearchView
 from agent.proposers.draws import Draw, Edit, Edits, gate, offered
 from agent.proposers.surrogate.observed import Observed, is_sound, prior_points
 from agent.proposers.surrogate.promise import Promise
@@ -143,13 +143,13 @@ candidate, which was refined by the same surrogate."""
 LEAST_SHARE, MOST_SHARE = 0.05, 0.9
 
 
-def far_share(memory: Memory) -> float:
+def far_share(view: SearchView) -> float:
     """Return the share of far draws among random ones: the mean expected gain of the latest far
     ones, relative to both kinds."""
-    far, near = far_and_near(memory)
+    far, near = far_and_near(view)
     if min(len(far), len(near)) < LEAST:
         return 0.5
-    sigma = memory.evidence.sigma or 0.0
+    sigma = view.evidence.sigma or 0.0
     gains = [fmean(_expected_gain(above, sigma) for above in kind) for kind in (far, near)]
     share = gains[0] / max(sum(gains), 1e-300)
     return min(max(share, LEAST_SHARE), MOST_SHARE)
@@ -163,7 +163,7 @@ def _expected_gain(above: float, sigma: float) -> float:
     return sigma * math.log1p(math.exp(-above / sigma))
 
 
-def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
+def far_and_near(view: SearchView) -> tuple[list[float], list[float]]:
     """Return how far above the reference of their time the latest far and near candidates scored;
     infinity for failed or stopped ones.
 
@@ -172,15 +172,15 @@ def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
     """
     far: list[float] = []
     near: list[float] = []
-    half = len(memory.menu.knobs) / 2
-    moves = memory.reference.config_hash == memory.evidence.incumbent_hash
+    half = len(view.menu.knobs) / 2
+    moves = view.reference.config_hash == view.evidence.incumbent_hash
     reference = math.inf
-    for one in memory.evidence.configs.values():
+    for one in view.evidence.configs.values():
         if one.iter and (one.scores or one.failures):
             above = one.mean - reference if is_sound(one) else math.inf
             if len(one.changes) > half:
                 far.append(above)
-            elif len(one.changes) <= memory.few_changes:
+            elif len(one.changes) <= view.few_changes:
                 near.append(above)
         if one.scores and (not one.iter or (moves and one.action == "keep")):
             # if all races are against the baseline, the reference stays the baseline
@@ -203,7 +203,7 @@ class SamplerProposer:
     """Required improvement of a candidate, as a multiple of the gain that a race could just
     prove."""
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the menu seems exhausted.
@@ -211,33 +211,31 @@ class SamplerProposer:
         # A hundred configs are too few to share: two threads took four times as long as one while
         # trials used the cores.
         with _threads().limit(limits=1, user_api="blas"):
-            return offered(
-                "sampler", self.rails, memory, lambda rng: self._draws(rng, memory), DRAWS
-            )
+            return offered("sampler", self.rails, view, lambda rng: self._draws(rng, view), DRAWS)
 
-    def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
-        observed = Observed.of(memory.evidence)
+    def _draws(self, rng: Random, view: SearchView) -> Iterator[Draw]:
+        observed = Observed.of(view.evidence)
         measured = len(observed.measured)
-        priors = prior_points(memory, measured)
+        priors = prior_points(view, measured)
         known = f"{measured} measured configs"
         if priors:
             known += f" and {len(priors)} of earlier campaigns"
         if measured + len(priors) < STARTUP:
-            return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
+            return self._by_chance(rng, view, f"{known}, of {STARTUP} to start a model with")
         if rng.random() < self.chance:
-            return self._by_chance(rng, memory, "about every other iteration is random")
-        return self._by_model(rng, memory, Promise.of(memory, observed, priors), known)
+            return self._by_chance(rng, view, "about every other iteration is random")
+        return self._by_model(rng, view, Promise.of(view, observed, priors), known)
 
     def _by_model(
-        self, rng: Random, memory: Memory, promise: Promise, known: str
+        self, rng: Random, view: SearchView, promise: Promise, known: str
     ) -> Iterator[Draw]:
         """Yield a language model's ideas that are nearly as promising as the best candidate, then
         the candidates, the most promising first."""
         bar = promise.best_bar - self.margin * promise.provable
-        passes, edits = gate(self.rails, memory), Edits.of(memory)
+        passes, edits = gate(self.rails, view), Edits.of(view)
         found, worth_M = climbed(rng, edits, promise, bar, lambda edit: passes(Draw(edit, known)))
         ideas = [
-            Draw(edits.against(one.changes), one.reason, one.model) for one in memory.evidence.ideas
+            Draw(edits.against(one.changes), one.reason, one.model) for one in view.evidence.ideas
         ]
         idea_worth_M = promise.worth([idea.changes for idea in ideas], bar)
         least = PROMISING * max(worth_M.tolist(), default=0.0)
@@ -247,10 +245,10 @@ class SamplerProposer:
         for place in np.argsort(-worth_M, kind="stable"):
             yield Draw(found[place], f"most promising of {len(found)} by {known}")
 
-    def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
+    def _by_chance(self, rng: Random, view: SearchView, why: str) -> Iterator[Draw]:
         """Yield random draws without end."""
-        edits = Edits.of(memory)
-        share = far_share(memory) if edits.most > edits.few else 0.0
+        edits = Edits.of(view)
+        share = far_share(view) if edits.most > edits.few else 0.0
         while True:
             if rng.random() < share:
                 yield Draw(edits.whole(rng), f"drawn uniformly, from the whole menu: {why}")

@@ -12,7 +12,7 @@ from agent.search.scribe import Scribe
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
 from autoresearch.words import timestamp
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.schema import TrialFailed, TrialSpec
 from trajectory.evidence import SAME_RUNS
 from trajectory.rows import BaselineRow, EventRow, Role, TrialRecord
 

@@ -9,7 +9,7 @@ from agent.search.calibration_plan import LONG, CalibrationPlan, Planned
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError
 from autoresearch.words import counted, duration_text, timestamp
-from trainer.spec import AnyConfig, CommandOk, TrialFailed, TrialOk
+from trainer.schema import AnyConfig, CommandOk, TrialFailed, TrialOk
 from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.rows import CalibratedRow, CalibrationRow, TrialRecord
 from trajectory.statistics.fidelity import FEWEST, best_of, compared, correlation_of

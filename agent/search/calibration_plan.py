@@ -17,7 +17,7 @@ from agent.search.campaign import Campaign
 from agent.settings.campaign import CampaignSettings, seeds_of
 from autoresearch.errors import CampaignError, SpecError
 from trainer.memory.estimate import AnalyticMemory
-from trainer.spec import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gpt
+from trainer.schema import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun
 
 FIRST_LONG_SEED, MOST_LONG_SEEDS = 10, 90

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agent.menu.files import ProxyMenu
-from agent.search.first_row import first_row, read_campaign_row, tokens_without_holdout
+from agent.search.campaign_start import first_row, read_campaign_row, tokens_without_holdout
 from agent.settings.campaign import CampaignSettings, seeds_of
 from agent.settings.environment import read_environment
 from autoresearch.campaign_files import (
@@ -26,7 +26,15 @@ from autoresearch.layout import (
 )
 from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
-from trainer.spec import AnyConfig, Command, Limits, RunSchedule, ScriptInfo, TrialSpec, trainer_of
+from trainer.schema import (
+    AnyConfig,
+    Command,
+    Limits,
+    RunSchedule,
+    ScriptInfo,
+    TrialSpec,
+    trainer_of,
+)
 from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.lock import CampaignLock

@@ -10,7 +10,7 @@ from agent.search.confirmation_plan import Candidate, ConfirmPlan, FreshTexts
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError
 from autoresearch.words import counted, timestamp
-from trainer.spec import TrialFailed, difference
+from trainer.schema import TrialFailed, difference
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
 from trajectory.rows import ConfirmedRow, ConfirmRow, TrialRecord

@@ -10,7 +10,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import TEXTS_DIR
 from autoresearch.words import counted
 from trainer.corpus.second_text import given_text, holdout_split
-from trainer.spec import ScoredText
+from trainer.schema import ScoredText
 from trajectory import ranking
 from trajectory.evidence import SAME_RUNS
 from trajectory.ranking import Ranked

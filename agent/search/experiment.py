@@ -31,7 +31,7 @@ from agent.settings.campaign import Block, seeds_of
 from autoresearch.errors import CampaignError
 from autoresearch.options import AsOption
 from autoresearch.words import duration_text
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.schema import TrialFailed, TrialSpec
 from trainer.telemetry import Sampler
 from trajectory.rows import (
     CalibratedRow,

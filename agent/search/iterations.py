@@ -16,7 +16,7 @@ from autoresearch.campaign_files import make_folder, read_file, remove, replace_
 from autoresearch.files import writing_to
 from autoresearch.layout import IN_FLIGHT_DIR, in_flight_name, in_flight_names
 from autoresearch.values import Frozen, NonNegative, PositiveInt
-from trainer.spec import AnyConfig, PruneRule
+from trainer.schema import AnyConfig, PruneRule
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
 
 

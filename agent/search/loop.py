@@ -25,7 +25,7 @@ from itertools import count, filterfalse
 from typing import TypeVar
 
 from agent.menu.rails import Checked, Rails
-from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.base import Offer, Proposer, SearchView
 from agent.proposers.priors import Prior
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
@@ -38,7 +38,7 @@ from agent.search.trials import TrialRunner
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import timestamp
 from trainer.executors.base import POLL_S
-from trainer.spec import AnyConfig, PruneRule
+from trainer.schema import AnyConfig, PruneRule
 from trainer.telemetry import Sampler
 from trajectory.proposals import ProposerRecord
 from trajectory.queue import QUEUED, ProposalQueue, Queued
@@ -197,8 +197,8 @@ class Loop:
                 elif self._left:
                     return self._left.pop(0)
                 elif (queued := self._queue.take()) is not None:
-                    memory = self._memory(next(self._numbers))
-                    return self._accepted(await self._ask(memory, partial(_as_queued, queued)))
+                    view = self._memory(next(self._numbers))
+                    return self._accepted(await self._ask(view, partial(_as_queued, queued)))
                 elif self._asked is None:
                     self._ask_ahead()
                 elif self._asked.done():
@@ -211,12 +211,14 @@ class Loop:
     def _ask_ahead(self) -> None:
         """Ask for the next proposal, unless that is done, without waiting for it."""
         if self._asked is None:
-            memory = self._memory(next(self._numbers))
+            view = self._memory(next(self._numbers))
             if not self._flying:
-                self.watcher.proposing(memory.iter)
-            self._asked = asyncio.create_task(self._ask(memory, self.proposer.propose))
+                self.watcher.proposing(view.iter)
+            self._asked = asyncio.create_task(self._ask(view, self.proposer.propose))
 
-    async def _ask(self, memory: Memory, propose: Callable[[Memory], Offer]) -> PendingIteration:
+    async def _ask(
+        self, view: SearchView, propose: Callable[[SearchView], Offer]
+    ) -> PendingIteration:
         """Ask for a proposal, and check it.
 
         :raises AutoresearchError: if there is none.
@@ -224,26 +226,26 @@ class Loop:
         began = time.monotonic()
 
         def checked() -> tuple[Offer, Checked]:
-            offer = propose(memory)
-            return offer, self.rails.check(offer.reply, memory.reference, memory.tried)
+            offer = propose(view)
+            return offer, self.rails.check(offer.reply, view.reference, view.tried)
 
         offer, found = await in_thread(checked) if self.asks_beside else checked()
         return PendingIteration(
-            iter=memory.iter,
-            reference_hash=memory.reference.config_hash,
+            iter=view.iter,
+            reference_hash=view.reference.config_hash,
             proposer=offer.record,
             proposal=found.proposal,
             verdict=found.verdict,
             config=found.config,
             wall_s=0,
-            until=memory.until,
+            until=view.until,
             began=began,
         )
 
-    def _memory(self, iteration: int) -> Memory:
+    def _memory(self, iteration: int) -> SearchView:
         campaign = self.campaign
         in_flight = [*self._flying.values(), *self._left]
-        return Memory(
+        return SearchView(
             menu=campaign.menu,
             reference=campaign.reference,
             evidence=campaign.evidence.snapshot(),
@@ -339,7 +341,7 @@ class Loop:
         self.watcher.iteration_ended(row)
 
 
-def _as_queued(queued: Queued, _memory: Memory) -> Offer:
+def _as_queued(queued: Queued, _memory: SearchView) -> Offer:
     record = ProposerRecord(kind=QUEUED, author=queued.author, queue_id=queued.id)
     return Offer(queued.proposal, record)
 

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.campaign import Campaign
-from trainer.spec import (
+from trainer.schema import (
     BPB,
     AnyConfig,
     Budget,

@@ -13,7 +13,7 @@ from agent.judge import Assessment
 from autoresearch.layout import trial_number
 from trainer.executors.base import Finished
 from trainer.isolation.outcome import finished_trial
-from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trainer.schema import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 

@@ -20,7 +20,7 @@ from autoresearch.layout import ORDERS_DIR, TRIALS_DIR, is_trial_id, nth_trial_i
 from autoresearch.words import timestamp
 from trainer.executors.base import CANCEL_S, POLL_S, Executor, Finished, Job, TrialAborted
 from trainer.isolation.trial_files import wall_s
-from trainer.spec import AnyConfig, CurvePoint, Place, PruneRule, TrialSpec
+from trainer.schema import AnyConfig, CurvePoint, Place, PruneRule, TrialSpec
 from trajectory.curves import read_curve
 from trajectory.rows import Role, TrialRecord
 

@@ -16,7 +16,7 @@ from autoresearch.errors import SettingsError
 from autoresearch.options import AsOption, toml_values
 from autoresearch.values import Frozen, PositiveInt, explain
 from autoresearch.words import is_utf8, toml_text
-from trainer.spec import MOST_MEMORY_GIB, BackendName, MemoryGib
+from trainer.schema import MOST_MEMORY_GIB, BackendName, MemoryGib
 from trajectory.rows import CampaignRow, EvaluationProtocol, Rules
 
 MOST_LANES = 256

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from autoresearch.errors import SettingsError
 from autoresearch.safe_text import learn, sendable, strip_variable
 from autoresearch.values import NonNegative, PositiveInt, explain
-from trainer.spec import DEFAULT_RESERVE_GIB
+from trainer.schema import DEFAULT_RESERVE_GIB
 from trajectory.spending import DEFAULT_KWH_USD, KWH_NAMES, KwhPrice
 
 

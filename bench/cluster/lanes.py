@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 from trainer.executors.base import Executor
 from trainer.executors.lanes import Lanes
 from trainer.executors.ray.cluster import RayCluster
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.schema import TrialFailed, TrialSpec
 
 SLEEP_S = 2.0
 IDLE_S = 20.0

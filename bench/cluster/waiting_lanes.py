@@ -16,7 +16,7 @@ from unittest import mock
 
 import typer
 
-from agent.workbench import lane_opening
+from agent.session import lane_opening
 from bench.figure import Figure
 from tests.support.campaigns import Toy
 from tests.support.in_process import run_here
@@ -25,7 +25,7 @@ from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
 from trainer.executors.base import Finished
 from trainer.memory import estimate
-from trainer.spec import TrialOk, TrialSpec
+from trainer.schema import TrialOk, TrialSpec
 
 TRIAL_S = 10.0
 GOAL = 0.9

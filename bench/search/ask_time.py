@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from statistics import median
 
-from agent.proposers.base import Memory, Proposer
+from agent.proposers.base import Proposer, SearchView
 from bench.figure import Figure
 from tests.support.memories import MENU, memory_of
 
@@ -16,12 +16,12 @@ GOAL_MS = {FEW: 60, MANY: 200}
 LOADED = "agent.proposers.sampler"
 
 
-def asked(proposer: Proposer, memory: Memory) -> float:
+def asked(proposer: Proposer, view: SearchView) -> float:
     """Return the median processor time of a proposal, in milliseconds."""
     took = []
     for number in range(ASKS):
         began = time.process_time()
-        proposer.propose(replace(memory, iter=memory.iter + number))
+        proposer.propose(replace(view, iter=view.iter + number))
         took.append(1000 * (time.process_time() - began))
     return median(took)
 
@@ -43,9 +43,9 @@ def figures(proposers: dict[str, Proposer]) -> list[Figure]:
     """Return each search's times at both sizes of a campaign, and the times to load its modules."""
     rows = []
     for configs, goal in GOAL_MS.items():
-        memory = replace(memory_of(configs), max_changes=len(MENU.knobs))
+        view = replace(memory_of(configs), max_changes=len(MENU.knobs))
         for name, proposer in proposers.items():
-            took = asked(proposer, memory)
+            took = asked(proposer, view)
             rows.append(
                 Figure(
                     f"{name}: an ask at {configs:,} configs",

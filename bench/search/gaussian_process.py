@@ -7,7 +7,7 @@ from random import Random
 import optuna
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Offer, SearchView
 from agent.proposers.draws import Draw, Edits, offered
 from bench.search.parameters import distribution_of, value_of
 from bench.search.tpe import STARTUP, study_of, whom_to_tell
@@ -21,16 +21,16 @@ class GaussianProcessProposer:
 
     rails: Rails
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        return offered("optuna", self.rails, memory, lambda rng: _draws(rng, memory), DRAWS)
+        return offered("optuna", self.rails, view, lambda rng: _draws(rng, view), DRAWS)
 
 
-def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
-    observed = whom_to_tell(memory)
+def _draws(rng: Random, view: SearchView) -> Iterator[Draw]:
+    observed = whom_to_tell(view)
     if len(observed.measured) < STARTUP:
         return
-    study, domains = study_of(memory, observed), memory.menu.domains
+    study, domains = study_of(view, observed), view.menu.domains
     distributions = {name: distribution_of(domain) for name, domain in domains.items()}
     while True:
         study.sampler = optuna.samplers.GPSampler(
@@ -38,4 +38,4 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
         )
         trial = study.ask(distributions)
         values = {name: value_of(domain, trial.params[name]) for name, domain in domains.items()}
-        yield Draw(Edits.of(memory).against(values), "Optuna's Gaussian process")
+        yield Draw(Edits.of(view).against(values), "Optuna's Gaussian process")

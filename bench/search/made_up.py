@@ -10,7 +10,7 @@ from random import Random
 
 from agent.menu.files import load_menu
 from tests.support.simulated.world import Run, World
-from trainer.spec import Config
+from trainer.schema import Config
 
 SIGMA = 0.056
 """Sd of one run, measured on a proxy of 60 steps."""

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Offer, SearchView
 from agent.proposers.priors import Prior, read_priors
 from agent.proposers.sampler import SamplerProposer
 from agent.search.stopping import Goal
@@ -30,7 +30,7 @@ from bench.search.quality import stderr
 from tests.support.simulated.account import Account
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.night import night, put_together, scratch_campaign
-from trainer.spec import Config, gpt
+from trainer.schema import Config, gpt
 from trajectory.rows import Rules
 
 FIRST_SEED = 3000
@@ -55,9 +55,9 @@ class Informed:
     rails: Rails
     priors: tuple[Prior, ...]
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        return SamplerProposer(self.rails).propose(replace(memory, priors=self.priors))
+        return SamplerProposer(self.rails).propose(replace(view, priors=self.priors))
 
 
 def earlier_night(world: MadeUpWorld, seed: int, path: Path) -> None:

@@ -19,7 +19,7 @@ from bench.search.gaussian_process import GaussianProcessProposer
 from bench.search.made_up import MadeUpWorld
 from bench.search.tpe import TpeProposer
 from tests.support.simulated.night import MakeProposer, night
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 NIGHTS, ITERATIONS = 12, 100
 FIRST_SEED = 1000

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Offer, SearchView
 from agent.proposers.draws import Draw, first_allowed, gate, rng_for, uniform_draws
 from agent.proposers.hybrid import SHARE, SIZE, HybridProposer, Slate
 from agent.proposers.sampler import SamplerProposer
@@ -25,7 +25,7 @@ from autoresearch.values import Scalar
 from bench.search.quality import stderr
 from tests.support.simulated.night import MakeProposer, night
 from tests.support.simulated.world import World
-from trainer.spec import gpt
+from trainer.schema import gpt
 from trajectory.proposals import MODEL, Arm, ProposerRecord
 
 FIRST_SEED = 2000
@@ -82,11 +82,11 @@ def half_best(rng: Random, truths: Sequence[float]) -> int:
     return best(rng, truths) if rng.random() < 0.5 else by_chance(rng, truths)
 
 
-def truths_of(world: World, rails: Rails, memory: Memory, offers: Sequence[Offer]) -> list[float]:
+def truths_of(world: World, rails: Rails, view: SearchView, offers: Sequence[Offer]) -> list[float]:
     """Return the true objective of each offer."""
     found = []
     for offer in offers:
-        config = rails.check(offer.reply, memory.reference, memory.tried).config
+        config = rails.check(offer.reply, view.reference, view.tried).config
         truth = None if config is None else world.truth(gpt(config))
         found.append(float("inf") if truth is None else truth)
     return found
@@ -101,14 +101,14 @@ class Picking:
         self._choose = choose
         self._seen = seen
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        slate = Slate.drawn(SamplerProposer(self._rails), self._rails, memory)
-        truths = truths_of(self._world, self._rails, memory, slate.offers)
-        pick = self._choose(rng_for("picking", memory), truths)
-        reference = self._world.truth(gpt(memory.reference)) or 0.0
+        slate = Slate.drawn(SamplerProposer(self._rails), self._rails, view)
+        truths = truths_of(self._world, self._rails, view, slate.offers)
+        pick = self._choose(rng_for("picking", view), truths)
+        reference = self._world.truth(gpt(view.reference)) or 0.0
         predicted = [(each.delta, each.sd) for each in slate.candidates]
-        self._seen.append([memory.iter, pick, predicted, [one - reference for one in truths]])
+        self._seen.append([view.iter, pick, predicted, [one - reference for one in truths]])
         return slate.offers[pick]
 
 
@@ -121,23 +121,23 @@ class Choosing:
         self._choose = choose
         self._seen = seen
 
-    def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
+    def choose(self, view: SearchView, slate: Slate, arms: Collection[Arm]) -> Offer:
         """Choose as the language model would."""
-        rng = rng_for("picking", memory)
+        rng = rng_for("picking", view)
         offers = slate.offers
         arm: Arm = "own" if "own" in arms and rng.random() < OWN_SHARE else "pick"
         if arm == "own":
-            offers = tuple(self._own(rng, memory))
-        truths = truths_of(self._world, self._rails, memory, offers)
+            offers = tuple(self._own(rng, view))
+        truths = truths_of(self._world, self._rails, view, offers)
         reply = offers[self._choose(rng, truths)].reply
-        self._seen.append([memory.iter, arm])
+        self._seen.append([view.iter, arm])
         prediction = slate.prediction(reply.changes)
         return Offer(reply, ProposerRecord(kind=MODEL, arm=arm, prediction=prediction))
 
-    def _own(self, rng: Random, memory: Memory) -> Iterator[Offer]:
+    def _own(self, rng: Random, view: SearchView) -> Iterator[Offer]:
         """Yield small edits, as many as a slate has."""
-        allowed = gate(self._rails, memory)
-        draws = filter(allowed, uniform_draws(rng, memory, "an idea of its own"))
+        allowed = gate(self._rails, view)
+        draws = filter(allowed, uniform_draws(rng, view, "an idea of its own"))
         for draw in islice(draws, SIZE):
             yield Offer(draw, ProposerRecord(kind=MODEL))
 
@@ -148,12 +148,12 @@ class Textbook:
     def __init__(self, rails: Rails) -> None:
         self._rails = rails
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
         draws = (Draw(dict(changes), "a textbook's setting") for changes in TEXTBOOK)
-        draw = first_allowed(self._rails, memory, draws, len(TEXTBOOK))
+        draw = first_allowed(self._rails, view, draws, len(TEXTBOOK))
         if draw is None:
-            return SamplerProposer(self._rails).propose(memory)
+            return SamplerProposer(self._rails).propose(view)
         return Offer(draw, ProposerRecord(kind="textbook"))
 
 

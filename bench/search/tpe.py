@@ -30,12 +30,12 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Offer, SearchView
 from agent.proposers.draws import Draw, Edits, offered
 from agent.proposers.surrogate.observed import Observed
 from autoresearch.values import Scalar
 from bench.search.parameters import distribution_of, parameter_of, value_of
-from trainer.spec import AnyConfig
+from trainer.schema import AnyConfig
 
 STARTUP = 10
 """Measured configs before TPE makes proposals; until then the draws are uniform."""
@@ -54,14 +54,14 @@ class TpeProposer:
 
     rails: Rails
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
-        return offered("tpe", self.rails, memory, lambda rng: _draws(rng, memory), TPE_DRAWS)
+        return offered("tpe", self.rails, view, lambda rng: _draws(rng, view), TPE_DRAWS)
 
 
-def whom_to_tell(memory: Memory) -> Observed:
+def whom_to_tell(view: SearchView) -> Observed:
     """Return the configs from which a library's sampler learns."""
-    return Observed.of(memory.evidence, best=BEST, latest=LATEST)
+    return Observed.of(view.evidence, best=BEST, latest=LATEST)
 
 
 class _SomeKnobs(optuna.samplers.TPESampler):
@@ -83,41 +83,41 @@ class _SomeKnobs(optuna.samplers.TPESampler):
         return self._space
 
 
-def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
-    observed = whom_to_tell(memory)
+def _draws(rng: Random, view: SearchView) -> Iterator[Draw]:
+    observed = whom_to_tell(view)
     if len(observed.measured) < STARTUP:
         return
-    study, domains = study_of(memory, observed), memory.menu.domains
+    study, domains = study_of(view, observed), view.menu.domains
     distributions = {name: distribution_of(domain) for name, domain in domains.items()}
     while True:
-        names = _knobs_to_change(rng, memory)
+        names = _knobs_to_change(rng, view)
         study.sampler = _SomeKnobs(
             {name: distributions[name] for name in sorted(names)}, rng.getrandbits(32)
         )
         trial = study.ask({name: distributions[name] for name in names})
         values = {name: value_of(domains[name], trial.params[name]) for name in names}
-        yield Draw(Edits.of(memory).against(values), "TPE's")
+        yield Draw(Edits.of(view).against(values), "TPE's")
 
 
-def _knobs_to_change(rng: Random, memory: Memory) -> list[str]:
+def _knobs_to_change(rng: Random, view: SearchView) -> list[str]:
     """Draw the knobs to change, more of them more often, since TPE keeps many reference values."""
-    names = list(memory.menu.knobs)
-    sizes = range(1, min(memory.max_changes, len(names)) + 1)
+    names = list(view.menu.knobs)
+    sizes = range(1, min(view.max_changes, len(names)) + 1)
     if len(sizes) == len(names):
         return names
     return rng.sample(names, rng.choices(sizes, weights=sizes)[0])
 
 
-def study_of(memory: Memory, observed: Observed) -> optuna.Study:
+def study_of(view: SearchView, observed: Observed) -> optuna.Study:
     """Return an in-memory study with a trial for every observed config and every one in flight."""
-    distributions = {name: distribution_of(d) for name, d in memory.menu.domains.items()}
+    distributions = {name: distribution_of(d) for name, d in view.menu.domains.items()}
     with _quiet():
         study = optuna.create_study(direction="minimize")
     scored = [(entry.config, TrialState.COMPLETE, entry.mean) for entry in observed.measured]
     scoreless = [(entry.config, TrialState.PRUNED, None) for entry in observed.failed]
-    underway = [(config, TrialState.RUNNING, None) for config in memory.pending]
+    underway = [(config, TrialState.RUNNING, None) for config in view.pending]
     for config, state, value in (*scored, *scoreless, *underway):
-        parameters = _parameters(memory, config)
+        parameters = _parameters(view, config)
         if parameters is not None:
             study.add_trial(_KnownTrial.of(state, value, parameters, distributions))
     return study
@@ -158,11 +158,11 @@ class _KnownTrial(FrozenTrial):
         return copy(self)
 
 
-def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:
+def _parameters(view: SearchView, config: AnyConfig) -> dict[str, Scalar] | None:
     """Return the config as Optuna's parameters; None if a knob is outside this menu's domain."""
     parameters: dict[str, Scalar] = {}
-    for name, value in memory.menu.knob_values(config).items():
-        parameter = parameter_of(memory.menu.domains[name], value)
+    for name, value in view.menu.knob_values(config).items():
+        parameter = parameter_of(view.menu.domains[name], value)
         if parameter is None:
             return None
         parameters[name] = parameter

@@ -7,10 +7,10 @@ from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
 from funnel.attribution.result import AttributionResult, worth_words
 from funnel.attribution.worth import EstimatedWorth
-from funnel.target.architecture import TargetArchitecture
-from funnel.target.carried_shape import CarriedRatio, CarriedShape, carry_shape
-from funnel.target.ratios import RATIOS, RatioName
-from trainer.spec import Config, gpt
+from funnel.targets.architecture import TargetArchitecture
+from funnel.targets.carried_shape import CarriedRatio, CarriedShape, carry_shape
+from funnel.targets.ratios import RATIOS, RatioName
+from trainer.schema import Config, gpt
 
 OF_FIELDS: Mapping[str, RatioName] = {
     "d_model": "depth_width",

@@ -20,7 +20,7 @@ from autoresearch.values import Frozen, PositiveInt, Scalar
 from autoresearch.words import scalar_text, timestamp
 from funnel.attribution.worth import EstimatedWorth, estimate_text, worths
 from funnel.stress.long_runs import LongRunSpec
-from trainer.spec import BPB, AnyConfig, Budget, Config, Measure
+from trainer.schema import BPB, AnyConfig, Budget, Config, Measure
 from trajectory.reading import Results
 from trajectory.rows import AttributionRow, TrialRecord
 

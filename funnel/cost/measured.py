@@ -18,7 +18,7 @@ from funnel.cost.rates import Rates
 from funnel.ladder.lead import Lead
 from funnel.ladder.plan import best_finalist
 from funnel.ladder.result import LadderResult, read_ladder
-from trainer.spec import TrialOk
+from trainer.schema import TrialOk
 from trajectory import ranking
 from trajectory.journal import read_rows
 from trajectory.longruns import RankingTest, ranking_test

@@ -26,7 +26,7 @@ from funnel.forecast.scaling_law import (
     fit_scaling_law,
 )
 from funnel.forecast.schedule import Curves, RungRun, ScheduleShape, over_end
-from funnel.target.shape import size_text
+from funnel.targets.shape import size_text
 
 POINTS, RESAMPLES = 82, 40
 # The relative error of the way down at its beginning (its form was off by 0.2 to 0.6 % for a

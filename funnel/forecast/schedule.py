@@ -20,7 +20,7 @@ import numpy as np
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.forecast.scaling_law import Array
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 
 FIRST_SHARE, WARMUPS = 0.02, 2.0  # a share and a multiple of the warm-up, before which no form fits
 # Equal parts of a run, and steps in which a gain settles to 63 %: Tissue et al.'s lambda is 0.999.

@@ -21,7 +21,7 @@ from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.schedule import GRID
 from funnel.stress.curve import MIN_POINTS, Curve
 from funnel.stress.detectors import RISE_NATS, divergence, plateau
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 
 # Successive losses or windows that are no accident, and the share of the run in a window.
 LASTING, WINDOW = 3, 0.01

@@ -14,7 +14,7 @@ from funnel.ladder.report import amount, plan_lines, prediction_lines, shape_tex
 from funnel.ladder.result import LadderResult, ladder_result, make_prediction, read_prediction
 from funnel.ladder.shapes import Pace
 from funnel.stress.long_runs import verdict_on, whole_schedule
-from trainer.spec import Budget, gpt
+from trainer.schema import Budget, gpt
 from trajectory.rows import LadderPlanRow, LadderRow, LadderRun, Row, TrialRecord
 
 

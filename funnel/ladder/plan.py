@@ -27,7 +27,7 @@ from autoresearch.errors import CampaignError, TargetError
 from autoresearch.words import duration_text
 from funnel.ladder.shapes import Pace, departure, own_params, scaled
 from funnel.transfer.carry import carry
-from trainer.spec import Config, TrialFailed, gpt
+from trainer.schema import Config, TrialFailed, gpt
 from trajectory.reading import Results
 from trajectory.rows import (
     FinalistsRow,

@@ -11,7 +11,7 @@ from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
 from funnel.forecast.schedule import RungRun, ScheduleShape
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.shapes import training_flops
-from trainer.spec import Config, CurvePoint, TrialFailed, gpt
+from trainer.schema import Config, CurvePoint, TrialFailed, gpt
 from trajectory.rows import (
     LadderPlanRow,
     LadderPredictionRow,

@@ -13,7 +13,7 @@ from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.lead import Lead
 from funnel.ladder.points import LadderPoint, of_recipe
 from funnel.ladder.result import LadderResult
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.report.canvas import DISCARD, KEEP, MUTED, REFUSED, Ink, Picture, sheet
 from trajectory.rows import LadderPlanRow, LadderPredictionRow, Recipe
 

@@ -25,7 +25,7 @@ from funnel.ladder.points import (
     of_recipe,
     points_of,
 )
-from trainer.spec import Config, gpt
+from trainer.schema import Config, gpt
 from trajectory.journal import read_rows
 from trajectory.rows import (
     CampaignRow,

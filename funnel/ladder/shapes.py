@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from autoresearch.errors import CampaignError, TargetError
 from autoresearch.values import Frozen, NonNegative
-from funnel.target.shape import ParameterCount
+from funnel.targets.shape import ParameterCount
 from trainer.machine.flops import TrainingFlops
-from trainer.spec import Config, TrialOk, gpt
+from trainer.schema import Config, TrialOk, gpt
 from trajectory.rows import BaselineRow, IterationRow, Row, trials_of
 
 FF_MULTIPLES = (8, 2)

@@ -21,7 +21,7 @@ from funnel.cost.bill import Preemption
 from funnel.plan.layout import OPTIMIZER_BYTES, WEIGHT_BYTES, Cluster, Layout
 from funnel.plan.projection import Projection
 from funnel.plan.utilisation import MeasuredSpeed, Utilisation
-from funnel.target.architecture import TargetArchitecture
+from funnel.targets.architecture import TargetArchitecture
 from trainer.machine.flops import FORMULA
 
 DAY_S = 24 * 3600

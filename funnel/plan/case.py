@@ -8,7 +8,7 @@ from autoresearch.errors import HandoffError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.program import quote
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
-from trainer.spec import Config, CurvePoint, gpt
+from trainer.schema import Config, CurvePoint, gpt
 from trajectory import ranking
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.curves import read_curve

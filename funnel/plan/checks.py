@@ -13,7 +13,7 @@ from funnel.plan.megatron_flags import flag_words, is_muon, layout_flags
 from funnel.plan.recipe import Recipe
 from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
-from funnel.target.shape import size_text
+from funnel.targets.shape import size_text
 
 NCCL_SHARE = 0.7
 """Share of NVLink's one-way data-sheet bandwidth that an all-reduce of gigabytes must reach."""

@@ -29,7 +29,7 @@ from funnel.plan.risks import (
     verdict_of,
 )
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
-from funnel.target.architecture import TargetArchitecture
+from funnel.targets.architecture import TargetArchitecture
 
 
 class Wishes(Frozen):

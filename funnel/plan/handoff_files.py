@@ -32,8 +32,8 @@ from funnel.plan.recipe import Recipe
 from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
-from funnel.target.shape import size_text
-from trainer.spec import difference
+from funnel.targets.shape import size_text
+from trainer.schema import difference
 from trajectory.report.canvas import BASE, FAILED, Picture, sheet
 from trajectory.report.figures.curves import draw_long_runs, long_run
 from trajectory.report.svg import draw

@@ -31,7 +31,7 @@ from typing import Literal, TypeAlias
 
 from autoresearch.values import Finite, Frozen, Positive, PositiveInt
 from funnel.cost.gpus import Gpu
-from funnel.target.architecture import TargetArchitecture
+from funnel.targets.architecture import TargetArchitecture
 from trainer.machine.flops import block_weights
 
 Recompute: TypeAlias = Literal["selective", "full"]

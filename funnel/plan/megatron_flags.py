@@ -16,7 +16,7 @@ from funnel.plan.booking import CheckpointPlan, Operations, StepSchedule
 from funnel.plan.layout import Layout
 from funnel.plan.projection import Projection
 from funnel.transfer.rules import WidthRule
-from trainer.spec import Config, Fp8Recipe
+from trainer.schema import Config, Fp8Recipe
 
 CHECKED_AGAINST: dict[WidthRule, tuple[str, ...]] = {
     "mup": ("core_v0.19.0",),

@@ -5,12 +5,12 @@ Its functions go into a file to patch Megatron-LM with, since no flag carries co
 
 from __future__ import annotations
 
-from funnel.target.architecture import TargetArchitecture
-from funnel.target.shape import Shape
+from funnel.targets.architecture import TargetArchitecture
+from funnel.targets.shape import Shape
 from funnel.transfer.bounds import Bounded, out_of_bounds
 from funnel.transfer.carry import Carried, carry
 from trainer.code import slot_of
-from trainer.spec import Config
+from trainer.schema import Config
 
 CODE_FILE = "code_patch.py"
 

@@ -38,7 +38,7 @@ from funnel.plan.megatron_flags import (
 )
 from funnel.plan.projection import Projection, project
 from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
-from funnel.target.architecture import TargetArchitecture
+from funnel.targets.architecture import TargetArchitecture
 from funnel.transfer.leap import NEAR
 from funnel.transfer.rules import batches
 

@@ -14,7 +14,7 @@ from funnel.plan.layout import USABLE
 from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, is_muon
 from funnel.plan.projection import CODE_FILE, Projection
 from funnel.plan.recipe import Recipe, batch_words, departures
-from funnel.target.shape import size_text
+from funnel.targets.shape import size_text
 
 WIDE_APART = 2.0
 """Ratio of the rules' largest to smallest value above which their disagreement is a risk."""

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 from funnel.cost.gpus import GpuNode
 from funnel.plan.layout import GRADIENT_BYTES, Cluster, Layout, padded_vocab, stage_params
-from funnel.target.architecture import TargetArchitecture
-from funnel.target.ratios import GATED
+from funnel.targets.architecture import TargetArchitecture
+from funnel.targets.ratios import GATED
 
 Array = NDArray[np.float64]
 

@@ -21,8 +21,8 @@ from funnel.ladder.shapes import timed_trials
 from funnel.plan.booking import DAY_S, make_booking
 from funnel.plan.layout import GB, USABLE, Cluster, layouts
 from funnel.plan.utilisation import fastest, utilisation
-from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.shape import size_text
+from funnel.targets.architecture import TargetArchitecture, load_target
+from funnel.targets.shape import size_text
 from funnel.transfer.rules import batches
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import GIB

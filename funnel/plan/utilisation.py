@@ -17,7 +17,7 @@ from autoresearch.values import Frozen, Positive, PositiveInt, explain
 from funnel.cost.gpus import MACHINES
 from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use
 from funnel.plan.step_time import FABRIC_SHARE, StepTime, step_time
-from funnel.target.architecture import TargetArchitecture
+from funnel.targets.architecture import TargetArchitecture
 
 ERROR = 0.10
 """Largest relative error of the computed share on a published run."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from funnel.stress.curve import MIN_POINTS, Curve, Excursion, excursions, level_se, noise_sd
 from funnel.stress.stall import LEAST_FALL, find_stall
-from trainer.spec import CurvePoint, Measured, TrialFailed
+from trainer.schema import CurvePoint, Measured, TrialFailed
 from trajectory.rows import StressVerdict
 
 RISE_NATS = 0.1

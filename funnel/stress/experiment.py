@@ -11,7 +11,7 @@ from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError
 from autoresearch.words import changes_text, timestamp
 from funnel.stress.long_runs import LongRunSpec, verdict_on
-from trainer.spec import AnyConfig, difference
+from trainer.schema import AnyConfig, difference
 from trajectory.longruns import LongRuns, finalists, gather
 from trajectory.ranking import Ranked
 from trajectory.rows import FinalistsRow, StressPurpose, StressRow, TrialRecord

@@ -6,7 +6,7 @@ from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
 from funnel.stress.detectors import judge_run
-from trainer.spec import (
+from trainer.schema import (
     AnyConfig,
     Budget,
     Measured,

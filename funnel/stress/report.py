@@ -11,7 +11,7 @@ from rich.text import Text
 from autoresearch.words import changes_text
 from funnel.stress.experiment import StressConfig, StressTest
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from trainer.spec import Measure, difference
+from trainer.schema import Measure, difference
 from trajectory import ranking
 from trajectory.longruns import (
     OUTCOME_STYLE,

@@ -15,11 +15,11 @@ import math
 from collections.abc import Iterator
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
-from funnel.target.shape import Architecture
+from funnel.targets.shape import Architecture
 from funnel.transfer.leap import Leap, beyond_range, reasons
 from funnel.transfer.rules import WidthRule, batches, step_law_lr
 from trainer.code import SLOTS
-from trainer.spec import Config
+from trainer.schema import Config
 
 STRUCTURE = ("activation", "norm", "positions", "tie_embeddings", "seq_len")
 OPTIONAL_STRUCTURE = ("qk_norm", "norm_place", "rope_base", "init_scale")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autoresearch.errors import TargetError
 from autoresearch.words import scalar_text
-from funnel.target.shape import Architecture, ParameterCount
+from funnel.targets.shape import Architecture, ParameterCount
 from funnel.transfer.rules import (
     FELT,
     LENGTH_EXPONENTS,
@@ -20,7 +20,7 @@ from funnel.transfer.rules import (
     critical_batch,
     timescale,
 )
-from trainer.spec import Config
+from trainer.schema import Config
 
 NEAR = 0.1
 """Relative difference below which a batch counts as the rule's."""

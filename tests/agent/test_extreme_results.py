@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from agent.cli import app
 from agent.search.race import prune_rule
-from agent.workbench.display import ShownTrial
+from agent.session.display import ShownTrial
 from tests.support.configs import config
 from tests.support.reports import simulated
 from tests.support.rows import write_journal
 from tests.support.trials import trial_spec
-from trainer.spec import Budget, CurvePoint, TrialOk
+from trainer.schema import Budget, CurvePoint, TrialOk
 from trajectory.report.iterations import merged
 from trajectory.rows import IterationRow, Row
 

@@ -9,7 +9,7 @@ import pytest
 from bench import reference_gpt
 from tests.support.configs import config
 from trainer.corpus.prepare import random_corpus
-from trainer.spec import Budget, TrialOk, TrialSpec
+from trainer.schema import Budget, TrialOk, TrialSpec
 from trainer.training.child import run_trial
 
 VOCAB = 300

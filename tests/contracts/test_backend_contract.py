@@ -16,7 +16,7 @@ from tests.support.gpts import recipe as small
 from tests.support.megatron_on_cpu import QUIET, one_rank
 from trainer.backends import BACKENDS, Backend, choose_backend
 from trainer.backends.optimizer import BringsOptimizer, optimizer_of
-from trainer.spec import BackendName, Config
+from trainer.schema import BackendName, Config
 
 pytestmark = [
     *QUIET,

@@ -21,7 +21,7 @@ from trainer.executors.choice import EXECUTORS, choose_executor
 from trainer.executors.lanes import Lanes
 from trainer.executors.local import LocalExecutor, LocalLane
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CurvePoint, Place, TrialFailed, TrialOk
+from trainer.schema import CurvePoint, Place, TrialFailed, TrialOk
 
 
 @contextmanager

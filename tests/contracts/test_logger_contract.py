@@ -13,7 +13,7 @@ from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialPoint
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
 from tests.support.trials import trial_spec
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 from trajectory.rows import Decision
 
 pytestmark = [

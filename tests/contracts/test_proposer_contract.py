@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent.proposers.base import Memory, Proposer, ProposerError
+from agent.proposers.base import Proposer, ProposerError, SearchView
 from agent.proposers.code import LibraryProposer
 from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
@@ -15,7 +15,7 @@ from tests.support.memories import RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
 from tests.support.rows import iteration_row
 from tests.support.scripted import ScriptedProposer
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import Proposal
 from trajectory.rows import dump_row, parse_row
 
@@ -56,30 +56,30 @@ MEMORIES = {"first": fresh_memory, "mid-campaign": lambda: memory_of(40)}
 
 
 @pytest.fixture(params=list(MEMORIES))
-def memory(request: pytest.FixtureRequest) -> Memory:
+def view(request: pytest.FixtureRequest) -> SearchView:
     return MEMORIES[request.param]()
 
 
-def state(memory: Memory) -> object:
-    evidence = memory.evidence
+def state(view: SearchView) -> object:
+    evidence = view.evidence
     scores = [(one.config_hash, dict(one.scores)) for one in evidence.configs.values()]
-    return (memory.reference, memory.iter, evidence.iterations, scores)
+    return (view.reference, view.iter, evidence.iterations, scores)
 
 
-def test_an_offer_follows_from_the_memory(make: Callable[[], Proposer], memory: Memory) -> None:
-    before = state(memory)
+def test_an_offer_follows_from_the_memory(make: Callable[[], Proposer], view: SearchView) -> None:
+    before = state(view)
     proposer = make()
-    offer = proposer.propose(memory)
-    assert proposer.propose(memory).reply == make().propose(memory).reply == offer.reply
-    assert state(memory) == before
-    verdict = RAILS.check(offer.reply, memory.reference, memory.evidence.configs).verdict
+    offer = proposer.propose(view)
+    assert proposer.propose(view).reply == make().propose(view).reply == offer.reply
+    assert state(view) == before
+    verdict = RAILS.check(offer.reply, view.reference, view.evidence.configs).verdict
     assert verdict.allowed, verdict.why
     proposal = Proposal(changes=dict(offer.reply.changes), reason=offer.reply.reason)
-    assert 1 <= len(proposal.changes) <= memory.max_changes
+    assert 1 <= len(proposal.changes) <= view.max_changes
     assert 0 < len(proposal.reason) <= 500
     assert offer.record.kind in KINDS
     assert offer.record.latency_s >= 0
-    row = iteration_row(memory.iter, None, proposer=offer.record)
+    row = iteration_row(view.iter, None, proposer=offer.record)
     assert parse_row(dump_row(row)) == row
 
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from agent.menu.files import load_menu
-from funnel.target.architecture import load_target
-from funnel.target.proxies import ShapeCheck
+from funnel.targets.architecture import load_target
+from funnel.targets.proxies import ShapeCheck
 from tests.support.places import ROOT
 from tests.support.programs import finished
 

@@ -10,8 +10,8 @@ import pytest
 from agent.commands.record.serve import DRAW, drawing_environment
 from agent.loggers.base import CampaignFacts
 from agent.loggers.trackers import WandbLogger
+from agent.session.places import say_if_new
 from agent.settings.campaign import DEFAULT_MENU
-from agent.workbench.places import say_if_new
 from autoresearch.errors import SettingsError
 from tests.support.campaigns import installed
 from tests.support.coroutines import finished
@@ -97,11 +97,11 @@ def test_no_program_is_started_in_the_folder_where_one_stands() -> None:
     """Every Python that the product starts comes from the two functions that start it safely."""
     exempt = {
         "autoresearch/code.py",
-        "agent/workbench/own_trainer.py",
+        "agent/session/own_trainer.py",
         "autoresearch/program.py",  # a command that a person may copy
         "agent/commands/record/show.py",  # the same
         "trainer/executors/command_probe.py",  # the command of a trial, in its sandbox
-        "agent/workbench/dry_start.py",  # the check of a trial, in its sandbox
+        "agent/session/dry_start.py",  # the check of a trial, in its sandbox
     }
     for room in ("autoresearch", "agent", "funnel", "trainer", "trajectory"):
         for path in (ROOT / room).rglob("*.py"):

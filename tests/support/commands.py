@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainer.spec import (
+from trainer.schema import (
     Budget,
     Command,
     CommandConfig,

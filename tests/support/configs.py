@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainer.spec import Config, make_config
+from trainer.schema import Config, make_config
 
 CHOICES: tuple[dict[str, Any], ...] = tuple(
     {"activation": activation, "norm": norm, "positions": positions, "tie_embeddings": tied}

@@ -3,7 +3,7 @@
 import random
 
 from tests.support.rows import at, ok, trial
-from trainer.spec import Config, ScoredText, TextPart, TextScore, difference
+from trainer.schema import Config, ScoredText, TextPart, TextScore, difference
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
 from trajectory.rows import ConfirmedRow, ConfirmRow

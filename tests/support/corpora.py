@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from trainer.corpus import Corpus, open_corpus
-from trainer.spec import CorpusInfo
+from trainer.schema import CorpusInfo
 
 SEPARATOR_ID = 256
 VOCAB_SIZE = 257

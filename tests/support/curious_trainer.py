@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainer.spec import TrialFailed, TrialSpec
+from trainer.schema import TrialFailed, TrialSpec
 
 
 def run_trial(spec: TrialSpec, trial_dir: Path, *, born: float, phase: str) -> TrialFailed | None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from autoresearch.layout import CURVE_FILE
 from funnel.stress.detectors import judge_run
 from tests.support.rows import ok
-from trainer.spec import CurveLines, CurvePoint, TrialFailed, TrialOk
+from trainer.schema import CurveLines, CurvePoint, TrialFailed, TrialOk
 from trajectory.rows import StressVerdict
 
 Floats = NDArray[np.float64]

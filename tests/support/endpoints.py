@@ -10,7 +10,7 @@ from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.llm.wire import Patience
 from tests.support.memories import RAILS
 from tests.support.openai_server import OpenAIServer
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 KEY = "sk-very-secret-0123456789"
 QUICK = Patience(timeout_s=120, deadline_s=120, wait=lambda _: 0.01)

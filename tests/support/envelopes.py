@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.support.configs import config
 from trainer.envelope.points import EnvelopePoint, EnvelopeSettings
-from trainer.spec import Config
+from trainer.schema import Config
 
 GB10_VOCAB = 50257
 GB10_SEQ_LENS = (1024, 2048)

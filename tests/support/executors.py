@@ -8,7 +8,7 @@ from typing import Any
 from autoresearch.errors import AutoresearchError
 from tests.support.trials import trial_ok
 from trainer.executors.base import Executor, Finished, Job
-from trainer.spec import CurvePoint, TrialFailed, TrialSpec
+from trainer.schema import CurvePoint, TrialFailed, TrialSpec
 
 
 class InstantExecutor(Executor):

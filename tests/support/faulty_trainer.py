@@ -13,7 +13,7 @@ import torch
 
 from trainer.backends.kernels import operations
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.spec import Measured, TrialFailed, TrialSpec
+from trainer.schema import Measured, TrialFailed, TrialSpec
 from trainer.training import child, running
 
 ENTRY = "tests.support.faulty_trainer:run"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tests.support.configs import config
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
-from trainer.spec import Config
+from trainer.schema import Config
 
 CPU = torch.device("cpu")
 VOCAB = 257

@@ -27,7 +27,7 @@ from typing import Any
 
 from autoresearch.errors import CorpusError, MachineryError, SpecError
 from trainer.isolation.messages import Driver, Said
-from trainer.spec import Measured, TrialFailed, TrialSpec
+from trainer.schema import Measured, TrialFailed, TrialSpec
 
 ENTRY = "tests.support.hostile:run"
 

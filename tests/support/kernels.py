@@ -8,7 +8,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from trainer.spec import GATED_ACTIVATIONS, Activation
+from trainer.schema import GATED_ACTIVATIONS, Activation
 
 VOCAB = 4099
 """A vocabulary of more than one block, with an odd size."""

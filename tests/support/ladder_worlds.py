@@ -17,7 +17,7 @@ from funnel.ladder.plan import Candidates, Planner
 from funnel.ladder.shapes import Pace, training_flops
 from tests.support.configs import config
 from tests.support.rows import ok
-from trainer.spec import TrialOk
+from trainer.schema import TrialOk
 from trajectory.rows import (
     LadderAsked,
     LadderPlanRow,

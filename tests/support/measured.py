@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.rows import Row
 
 

@@ -30,7 +30,7 @@ from tests.support.gpts import CPU, VOCAB
 from trainer.backends import Backend
 from trainer.backends.megatron import MegatronBackend
 from trainer.corpus import open_corpus
-from trainer.spec import Config, TrialSpec
+from trainer.schema import Config, TrialSpec
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.scoring import evaluate
 from trainer.training.train import train

@@ -7,11 +7,11 @@ from typing import Any
 
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from tests.support.rows import baseline_row, failed, iteration_row, ok, trial
-from trainer.spec import Budget, Config
+from trainer.schema import Budget, Config
 from trajectory.evidence import Evidence
 from trajectory.rows import Decision
 
@@ -31,40 +31,40 @@ def raw(changes: dict[str, Any], reason: str = "because") -> str:
     return json.dumps({"changes": changes, "reason": reason})
 
 
-def fresh_memory(menu: ProxyMenu = MENU) -> Memory:
+def fresh_memory(menu: ProxyMenu = MENU) -> SearchView:
     """Return the memory before the first iteration, with the baseline measured on five seeds."""
     evidence = Evidence()
     for seed in range(5):
         evidence.add(baseline_row(seed, 3.9 + 0.02 * seed, seed, menu.baseline))
-    return Memory(menu, menu.baseline, evidence, iter=1, seed=7, max_changes=3)
+    return SearchView(menu, menu.baseline, evidence, iter=1, seed=7, max_changes=3)
 
 
 def remember(
-    memory: Memory, changes: dict[str, Scalar], score: float | None, reason: str = "a guess"
-) -> Memory:
+    view: SearchView, changes: dict[str, Scalar], score: float | None, reason: str = "a guess"
+) -> SearchView:
     """Return the memory one iteration later: these changes gave this val_bpb, or failed for
     None."""
-    config = memory.menu.apply(memory.reference, changes)
-    return _one_later(memory, config, changes, score, reason)
+    config = view.menu.apply(view.reference, changes)
+    return _one_later(view, config, changes, score, reason)
 
 
-def memory_of(iterations: int, seed: int = 0, *, failing: float = 0.1) -> Memory:
+def memory_of(iterations: int, seed: int = 0, *, failing: float = 0.1) -> SearchView:
     """Return the memory after this many random iterations, with the best learning rate near
     6e-3."""
     rng = Random(seed)
-    memory = fresh_memory()
-    while memory.iter <= iterations:
+    view = fresh_memory()
+    while view.iter <= iterations:
         names = rng.sample(list(MENU.knobs), rng.randint(1, 3))
         changes = {name: MENU.domains[name].draw(rng) for name in names}
         try:
-            config = MENU.apply(memory.reference, changes)
+            config = MENU.apply(view.reference, changes)
         except SpecError:
             continue
-        if config.config_hash in memory.evidence.configs:
+        if config.config_hash in view.evidence.configs:
             continue
         score = None if rng.random() < failing else _score(config, rng)
-        memory = _one_later(memory, config, changes, score, "a guess")
-    return memory
+        view = _one_later(view, config, changes, score, "a guess")
+    return view
 
 
 def _score(config: Config, rng: Random) -> float:
@@ -73,16 +73,16 @@ def _score(config: Config, rng: Random) -> float:
 
 
 def _one_later(
-    memory: Memory, config: Config, changes: dict[str, Scalar], score: float | None, reason: str
-) -> Memory:
+    view: SearchView, config: Config, changes: dict[str, Scalar], score: float | None, reason: str
+) -> SearchView:
     result = failed() if score is None else ok(score)
     row = iteration_row(
-        memory.iter,
+        view.iter,
         config,
-        (trial(memory.iter, config, 0, result),),
+        (trial(view.iter, config, 0, result),),
         changes=changes,
         reason=reason,
         decision=Decision(action="discard"),
     )
-    memory.evidence.add(row)
-    return replace(memory, iter=memory.iter + 1)
+    view.evidence.add(row)
+    return replace(view, iter=view.iter + 1)

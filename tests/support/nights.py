@@ -9,7 +9,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
-from agent.search.first_row import new_settings
+from agent.search.campaign_start import new_settings
 from agent.search.stopping import Goal, StopRequest
 from tests.support.simulated.account import Account
 from tests.support.simulated.executor import SimulatedExecutor

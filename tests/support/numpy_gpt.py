@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.spec import Config
+from trainer.schema import Config
 
 Array = NDArray[np.float64]
 EPS = 1e-5

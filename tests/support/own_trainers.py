@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.campaigns import COMMAND, environment_of, run_command
 from tests.support.commands import script
 from trainer.command.filling import filled
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 TRAIN = """
 # Logistic regression by gradient descent; the style of small research scripts.

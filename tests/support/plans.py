@@ -11,7 +11,7 @@ from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster
-from funnel.target.architecture import TargetArchitecture, load_target
+from funnel.targets.architecture import TargetArchitecture, load_target
 from funnel.transfer.rules import WidthRule
 
 

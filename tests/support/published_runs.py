@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.support.configs import config
-from trainer.spec import Config
+from trainer.schema import Config
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from agent.search.race import Race
 from agent.search.trials import TrialRunner
-from trainer.spec import AnyConfig, TrialSpec
+from trainer.schema import AnyConfig, TrialSpec
 from trajectory.rows import Decision, Role, TrialRecord
 
 

@@ -15,7 +15,7 @@ from trainer.executors.base import Executor, Job
 from trainer.executors.lanes import Lanes
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.lane import RayLane
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 _LEFT = ("pids", "loot.json", "go")
 """Files that a trial's attack and its test exchange in the trial's directory."""

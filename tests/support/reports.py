@@ -23,7 +23,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trainer.spec import gpt
+from trainer.schema import gpt
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.report.findings import Findings, ReportedKnob, read_findings
 from trajectory.report.iterations import CurveReader

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from tests.support.configs import config
-from trainer.spec import Budget, Config, CorpusInfo, TrialFailed, TrialOk
+from trainer.schema import Budget, Config, CorpusInfo, TrialFailed, TrialOk
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
 from trajectory.rows import (

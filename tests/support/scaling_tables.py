@@ -14,8 +14,8 @@ fp8, whose products are assumed to be twice as fast as bf16's.
 from funnel.cost.gpus import MACHINES
 from funnel.plan.layout import Cluster, Layout, memory_use
 from funnel.plan.step_time import Practice, step_time
-from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.shape import ParameterCount
+from funnel.targets.architecture import TargetArchitecture, load_target
+from funnel.targets.shape import ParameterCount
 from trainer.machine.flops import TrainingFlops
 
 H100 = MACHINES["h100"]

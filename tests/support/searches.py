@@ -9,7 +9,7 @@ from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
 from autoresearch.errors import SpecError
 from tests.support.memories import MENU, RAILS, fresh_memory, remember
-from trainer.spec import Config
+from trainer.schema import Config
 
 SIGMA = 0.03
 

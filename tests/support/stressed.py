@@ -16,7 +16,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trainer.spec import Budget, Config, CurvePoint
+from trainer.schema import Budget, Config, CurvePoint
 from trainer.training.schedule import Schedule
 from trajectory.rows import (
     Decision,

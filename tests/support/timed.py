@@ -11,7 +11,7 @@ from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
-from trainer.spec import TrialFailed, TrialOk, TrialSpec
+from trainer.schema import TrialFailed, TrialOk, TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import EventRow, Role, Row, TrialRecord
 

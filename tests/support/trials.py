@@ -9,7 +9,7 @@ from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import ok
 from trainer.corpus import Corpus
-from trainer.spec import Budget, Limits, TrialOk, TrialSpec
+from trainer.schema import Budget, Limits, TrialOk, TrialSpec
 
 
 def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:

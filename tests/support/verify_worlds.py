@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from funnel.forecast.band import BothRuns
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.schedule import GRID, RungRun, ScheduleShape
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 
 Array = NDArray[np.float64]
 

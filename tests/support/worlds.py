@@ -5,7 +5,7 @@ from random import Random
 
 from agent.menu.files import load_menu
 from tests.support.simulated.world import Run, World
-from trainer.spec import Config
+from trainer.schema import Config
 
 STEPS = 60
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.configs import config
 from tests.support.rows import iteration_row, ok, trial
-from trainer.spec import Place
+from trainer.schema import Place
 from trajectory.rows import BaselineRow, IterationRow
 from trajectory.spending import BusyTime, LaneUse
 

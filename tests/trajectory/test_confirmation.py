@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.confirmed import told
 from tests.support.rows import failed, ok
-from trainer.spec import Measure, ScoredText, TextPart, TextScore
+from trainer.schema import Measure, ScoredText, TextPart, TextScore
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import (
     OWN_SCORE,

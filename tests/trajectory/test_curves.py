@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.spec import CurvePoint
-from trainer.spec.result import MAX_POINTS
+from trainer.schema import CurvePoint
+from trainer.schema.result import MAX_POINTS
 from trajectory.curves import read_curve
 
 

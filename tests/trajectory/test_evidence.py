@@ -27,7 +27,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.reading import Results

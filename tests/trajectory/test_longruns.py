@@ -17,7 +17,7 @@ from tests.support.rows import (
     stress_row,
     trial,
 )
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.longruns import SEVERITY, LongNoise, finalists, gather, ranking_test, standing

@@ -15,7 +15,7 @@ from tests.support.configs import config
 from tests.support.measured import rows_of
 from tests.support.present import known
 from tests.support.rows import campaign_row, evidence_with, failed, iteration_row, ok, trial
-from trainer.spec import Config, Measure, TrialFailed
+from trainer.schema import Config, Measure, TrialFailed
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise, Posteriors, Ranked, Unranked, top

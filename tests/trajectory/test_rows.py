@@ -13,7 +13,7 @@ from autoresearch import safe_text
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, parse_result
+from trainer.schema import Averaging, Budget, Checkpoint, TrialFailed, parse_result
 from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, ProxyMetric
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal, Verdict

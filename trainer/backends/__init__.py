@@ -8,7 +8,7 @@ import torch
 from autoresearch.errors import SpecError
 from trainer.backends.megatron import MegatronBackend
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.spec import BackendName, Config
+from trainer.schema import BackendName, Config
 
 
 class Backend(Protocol):

@@ -20,7 +20,7 @@ from trainer.backends.kernels import NORM_EPS
 from trainer.backends.kernels.operations import activated, rotated
 from trainer.backends.muon import Piece
 from trainer.backends.products import cpu_multiplies_bf16, linear
-from trainer.spec import Config
+from trainer.schema import Config
 
 SHORT_SEQUENCE = 512
 """Up to this many tokens :func:`_attend_short_bf16` beats the fused kernel on CPU."""
@@ -30,7 +30,7 @@ def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
     """Return causal softmax attention, ``y_BHTK`` in the inputs' dtype; H is a multiple of G.
 
     On CUDA scaled_dot_product_attention chooses the kernel. In bf16 that is FlashAttention, since
-    trials turn cuDNN's kernel off by default (:attr:`trainer.spec.TrialSpec.cudnn_attention`).
+    trials turn cuDNN's kernel off by default (:attr:`trainer.schema.TrialSpec.cudnn_attention`).
     FlashAttention takes grouped keys and values directly. The fp32 kernels, and all kernels on a
     CPU, do not, so there each key and value is repeated for its queries.
 

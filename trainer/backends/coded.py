@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.code import SLOTS, Slot, function_of, parameters
-from trainer.spec import Config
+from trainer.schema import Config
 
 FORWARD_SLOTS = frozenset(
     slot.key for slot in SLOTS.values() if not slot.only_training or slot.name == "aux_loss"

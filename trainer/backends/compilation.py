@@ -1,8 +1,8 @@
 """Compile a GPU's kernels before the first step, and tell a compiler's failure from a config's.
 
 Triton compiles each of :mod:`trainer.backends.kernels` at its first call, and Megatron-Core its
-fusions through torch.compile. :attr:`trainer.spec.TrialSpec.compile_cache` keeps the code, which a
-later trial loads.
+fusions through torch.compile. :attr:`trainer.schema.TrialSpec.compile_cache` keeps the code, which
+a later trial loads.
 
 Compilation uses one thread and one process. Inductor's pool of compile workers needs POSIX
 semaphores, and so /dev/shm, which a trial may not write

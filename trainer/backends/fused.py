@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from trainer.backends.blocks import Block, Heads, Norm, Rotary
 from trainer.backends.kernels import operations
 from trainer.backends.weights import RoundedWeight
-from trainer.spec import Activation
+from trainer.schema import Activation
 
 
 class FusedBlock:

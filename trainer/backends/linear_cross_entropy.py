@@ -23,7 +23,7 @@ from trainer.backends.kernels import operations, padded
 from trainer.backends.products import linear
 from trainer.backends.weights import RoundedWeight, add_product_fp32_, product_fp32
 from trainer.memory.parts import EXACT_LOGITS_AT_ONCE, chunk_tokens
-from trainer.spec import Config
+from trainer.schema import Config
 
 
 def _chunks(rows: int, *whole: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -18,7 +18,7 @@ import torch
 from autoresearch.errors import MachineryError, SpecError
 from trainer.backends.products import check_fp8
 from trainer.machine.megatron_packages import WORKING, installed
-from trainer.spec import Config
+from trainer.schema import Config
 
 
 class MegatronBackend:

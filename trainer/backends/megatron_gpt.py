@@ -50,7 +50,7 @@ from trainer.backends.megatron_recipe import (
 from trainer.backends.optimizer import Optimizer, block_rates
 from trainer.backends.products import MULTIPLE
 from trainer.backends.torch_gpt import TorchGPT
-from trainer.spec import Config
+from trainer.schema import Config
 
 
 def build(config: Config, vocab_size: int, device: torch.device) -> MegatronGPT:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from trainer.backends.kernels import NORM_EPS
 from trainer.backends.torch_gpt import TorchGPT
-from trainer.spec import Config, Fp8Recipe
+from trainer.schema import Config, Fp8Recipe
 
 DIVISIBLE_BY = 128
 """The default of Megatron's ``--make-vocab-size-divisible-by``."""

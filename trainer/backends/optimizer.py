@@ -20,7 +20,7 @@ from trainer.backends.coded import CodeUpdate
 from trainer.backends.kernels import ADAM_EPS
 from trainer.backends.muon import Muon, Piece
 from trainer.backends.weights import RoundedWeight, write_copies
-from trainer.spec import Config
+from trainer.schema import Config
 
 
 class Optimizer(Protocol):

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
-from trainer.spec import Config
+from trainer.schema import Config
 
 _CPU_MULTIPLIES_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

@@ -37,7 +37,7 @@ from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import FusedHead, Head
 from trainer.backends.muon import Piece
 from trainer.backends.weights import RoundedWeight
-from trainer.spec import Config, refuse_fp8
+from trainer.schema import Config, refuse_fp8
 
 INIT_STD = 0.02
 """Initial sd of every matrix (GPT-2), except for the corrections in :meth:`TorchGPT.init`."""
@@ -157,7 +157,7 @@ class TorchGPT(nn.Module):
         sqrt(2 × n_layer), so that its variance does not grow with depth (Radford et al. 2019).
         Embeddings and head are smaller if the logits' sd would exceed the bounds above. A
         parametrization with a base starts as the base would, except for the matrices' variance
-        (:attr:`~trainer.spec.Config.width_factor`).
+        (:attr:`~trainer.schema.Config.width_factor`).
         """
         config = self.config
         max_logit_std = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD

@@ -8,7 +8,7 @@ from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen
 from trainer.machine.gpu import NoAnswer, ask
 from trainer.machine.host import require_torch
-from trainer.spec import AnyConfig
+from trainer.schema import AnyConfig
 
 MAX_PRICE = 2.0
 """Most time and memory of a step, as a multiple of those of what is built in."""

@@ -26,7 +26,7 @@ from trainer.code_check import CodeVerdict
 from trainer.code_check.pricing import CPU, VOCAB, forward_backward, lr_at, prices, shaped
 from trainer.isolation.kernel.sandbox import Layers, Sandbox, move_home
 from trainer.isolation.scratch import clear
-from trainer.spec import Config, Limits, TrialSpec
+from trainer.schema import Config, Limits, TrialSpec
 
 SCALES = (0.0, 1e-3, 1.0, 100.0)
 """Standard deviations of the numbers that functions are tried on."""

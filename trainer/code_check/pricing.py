@@ -8,7 +8,7 @@ from torch import Tensor
 from trainer.backends.optimizer import AdamW, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import slot_of
-from trainer.spec import Budget, Config
+from trainer.schema import Budget, Config
 from trainer.training.schedule import Schedule
 
 CPU = torch.device("cpu")

@@ -24,7 +24,7 @@ from trainer.command.reason import Reason
 from trainer.command.starting import Call, Started
 from trainer.command.workspace import work_dir
 from trainer.machine.environment import as_it_is
-from trainer.spec import (
+from trainer.schema import (
     MAX_MESSAGE_CHARACTERS,
     Command,
     CommandOk,

@@ -10,7 +10,7 @@ from string import Formatter
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import CODE
-from trainer.spec import Command, TrialSpec
+from trainer.schema import Command, TrialSpec
 
 PREFIX = "AR_"
 """Prefix of variables that hold values: ``AR_LR``."""

@@ -18,7 +18,7 @@ from trainer.command.number import ESCAPE, FILE_MARK, Number, needle, number_in
 from trainer.command.out_of_memory import OUT_OF_MEMORY
 from trainer.command.raised import SHOWN_CHARACTERS
 from trainer.command.reason import Ends
-from trainer.spec import Command, ScoreRule, Take
+from trainer.schema import Command, ScoreRule, Take
 
 MAX_LINE_BYTES = 1 << 14
 """Bytes of a line to read."""

@@ -20,7 +20,7 @@ from typing import IO
 from autoresearch.errors import SpecError
 from autoresearch.layout import CAMPAIGN_MARKS
 from trainer.command.workspace import Reach
-from trainer.spec import Command
+from trainer.schema import Command
 
 MOST_BYTES = 256 << 20
 """Size limit of a directory that is sent: two seconds by 1 GbE. A larger directory holds data."""

@@ -36,7 +36,7 @@ from trainer.command.open_paths import (
     refuse_home,
 )
 from trainer.command.program import environments_in
-from trainer.spec import Command
+from trainer.schema import Command
 
 WORK_DIR = "work"
 

@@ -34,7 +34,7 @@ from trainer.corpus.prepare import default_name
 from trainer.corpus.sources import SourceReader
 from trainer.corpus.store import Corpus
 from trainer.corpus.tokenization import Tokens, check_lossless, token_dtype
-from trainer.spec import MOST_PARTS, ScoredText, TextPart
+from trainer.schema import MOST_PARTS, ScoredText, TextPart
 
 TIMES_HELDOUT = 2
 """Size of the holdout split relative to the held-out text, if a tenth of the train split allows it.

@@ -38,7 +38,7 @@ from trainer.corpus.tokenization import (
     dtype_name,
     token_dtype,
 )
-from trainer.spec import CorpusInfo
+from trainer.schema import CorpusInfo
 
 META = "meta.json"
 TRAIN = "train.bin"

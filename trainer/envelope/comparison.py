@@ -21,7 +21,7 @@ from trainer.envelope.sweep import Timed, run_timed, timed_spec
 from trainer.executors.base import Executor
 from trainer.machine.ceiling import Ceiling
 from trainer.machine.flops import TrainingFlops
-from trainer.spec import (
+from trainer.schema import (
     BackendName,
     Config,
     Limits,

@@ -14,8 +14,8 @@ from pydantic import NonNegativeInt, ValidationError, model_validator
 from autoresearch.errors import EnvelopeError
 from autoresearch.files import writing
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
-from trainer.spec import Config, FailureStatus, make_config
-from trainer.spec.schedule import uncompiled
+from trainer.schema import Config, FailureStatus, make_config
+from trainer.schema.schedule import uncompiled
 from trainer.telemetry import DeviceUse
 
 _Line = TypeVar("_Line", bound=Frozen)

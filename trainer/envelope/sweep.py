@@ -31,7 +31,7 @@ from trainer.envelope.points import (
 )
 from trainer.executors.base import Executor, Finished
 from trainer.memory.estimate import AnalyticMemory
-from trainer.spec import (
+from trainer.schema import (
     DEFAULT_RESERVE_GIB,
     Budget,
     Config,

@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
 from trainer.isolation.outcome import TrialAborted, aborted
-from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trainer.schema import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 __all__ = ["Executor", "Finished", "Job", "LaneLost", "StillRunning", "TrialAborted"]
 

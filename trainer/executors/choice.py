@@ -9,7 +9,7 @@ from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
 from trainer.executors.lanes import Lanes, spots, visible_gpus
 from trainer.executors.local import LocalExecutor, LocalLane
-from trainer.spec import Command, Place, trainer_of
+from trainer.schema import Command, Place, trainer_of
 
 EXECUTORS = ("local", "ray", "slurm")
 

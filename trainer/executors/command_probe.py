@@ -18,7 +18,7 @@ from typing import Literal
 from autoresearch.layout import TRIALS_DIR
 from trainer.executors.base import Executor
 from trainer.machine.cuda_driver import SUCCESS, explain_code
-from trainer.spec import (
+from trainer.schema import (
     Budget,
     Command,
     CommandConfig,

@@ -26,7 +26,7 @@ from trainer.executors.base import Executor, Finished, Job, LaneLost, Meter
 from trainer.isolation.scratch import clear
 from trainer.machine.environment import named_gpus, with_gpu
 from trainer.machine.gpu import gpu_count
-from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trainer.schema import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 MOST_LOSSES = 2
 """Most times a trial runs again because its lane died."""

@@ -18,7 +18,7 @@ from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.scratch import clear
 from trainer.isolation.supervisor import Supervised
-from trainer.spec import BuiltIn, Command, CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trainer.schema import BuiltIn, Command, CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 _LOG = logging.getLogger(__name__)
 

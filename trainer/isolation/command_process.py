@@ -26,7 +26,7 @@ from autoresearch.errors import AutoresearchError, MachineryError, SandboxError
 from trainer.command.starting import STARTUP, Call, carry_out
 from trainer.isolation.kernel import world
 from trainer.isolation.kernel.libc import check, libc
-from trainer.spec import MAX_MESSAGE_CHARACTERS
+from trainer.schema import MAX_MESSAGE_CHARACTERS
 
 _GRACE_S = 1.0
 _MOST_BYTES = 1 << 14

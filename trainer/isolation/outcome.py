@@ -19,7 +19,7 @@ from trainer.isolation.forkserver_client import signal_name
 from trainer.isolation.messages import Driver, Ended, Said
 from trainer.isolation.trial_files import TrialFiles, read_small, sealed_path, sealed_result_path
 from trainer.machine.cuda_driver import CRASHED
-from trainer.spec import (
+from trainer.schema import (
     MAX_MESSAGE_CHARACTERS,
     CommandOk,
     FailureStatus,

@@ -24,7 +24,7 @@ from trainer.isolation.process_tree import SWEEP_S, await_death, is_stopped, oom
 from trainer.isolation.trial_files import TrialFiles
 from trainer.isolation.usage import TreeUsage, TrialTime, usage_below, world_bytes
 from trainer.machine.host import shortage
-from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
+from trainer.schema import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _POLL_S = 0.1
 _GRACE_S = 1.0

@@ -13,7 +13,7 @@ their copies.
 
 A trial may put links, pipes or gigabytes under the names above. So nothing is opened through a
 link, nothing blocks, and nothing is read without a bound. Numbers and texts are bounded by the
-types of :mod:`trainer.spec`.
+types of :mod:`trainer.schema`.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from autoresearch.layout import (
 from autoresearch.safe_text import plain
 from trainer.isolation.kernel.libc import punch_hole
 from trainer.isolation.scratch import clear
-from trainer.spec import (
+from trainer.schema import (
     CurveLines,
     CurvePoint,
     Measured,

@@ -37,7 +37,7 @@ from trainer.isolation.messages import Driver, DriverEar, DriverLine, Said, Star
 from trainer.isolation.outcome import TrialError
 from trainer.isolation.process_tree import become_subreaper, die_with_parent, sweep
 from trainer.machine import cuda_driver
-from trainer.spec import (
+from trainer.schema import (
     MAX_MESSAGE_CHARACTERS,
     Command,
     CommandOk,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from autoresearch.values import Frozen, Positive
-from trainer.spec import GATED_ACTIVATIONS
+from trainer.schema import GATED_ACTIVATIONS
 
 FORMULA = "6 N + 12 L D T per token (PaLM appendix B; N with the head, without the embedding)"
 

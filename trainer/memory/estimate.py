@@ -20,7 +20,7 @@ from trainer.memory.parts import (
     parameter_count,
     written_out,
 )
-from trainer.spec import DEFAULT_RESERVE_GIB, BackendName, Config
+from trainer.schema import DEFAULT_RESERVE_GIB, BackendName, Config
 
 __all__ = ["GIB", "AnalyticMemory", "DeviceLimit", "device_limit", "parameter_count"]
 
@@ -51,7 +51,7 @@ class AnalyticMemory:
     kernels: bool = True
     """Whether the torch backend's kernels, which Triton compiles, run on the GPU."""
     means: int = 0
-    """Means of the weights in fp32 that a trial keeps (:class:`trainer.spec.Averaging`)."""
+    """Means of the weights in fp32 that a trial keeps (:class:`trainer.schema.Averaging`)."""
 
     def __post_init__(self) -> None:
         if self.backend not in (names := get_args(BackendName)):

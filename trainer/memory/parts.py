@@ -59,7 +59,7 @@ from dataclasses import dataclass
 
 from trainer.code import parameters, slot_of
 from trainer.machine.flops import block_gains, block_weights
-from trainer.spec import Config
+from trainer.schema import Config
 
 LOGITS_AT_ONCE = 1 << 27
 """Logits alive in training: half a GiB in fp32, 2,048 tokens of 50,257 words. A smaller chunk makes

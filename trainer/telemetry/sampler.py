@@ -10,7 +10,7 @@ from typing import Self
 
 from autoresearch.closing import Closing
 from trainer.executors.base import Metered
-from trainer.spec import Measured, TrialFailed, TrialSpec
+from trainer.schema import Measured, TrialFailed, TrialSpec
 from trainer.telemetry.sample import Sample, Telemetry, TelemetryFile
 from trainer.telemetry.summary import (
     DeviceUse,

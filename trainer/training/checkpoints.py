@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from trainer.spec import Averaging, Checkpoint, TrialSpec
+from trainer.schema import Averaging, Checkpoint, TrialSpec
 
 
 class RunningAverage:
-    """A mean of weights, updated step by step; see :class:`trainer.spec.Averaging`."""
+    """A mean of weights, updated step by step; see :class:`trainer.schema.Averaging`."""
 
     def __init__(self, model: nn.Module, averaging: Averaging, last: int | None) -> None:
         """

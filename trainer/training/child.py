@@ -33,7 +33,7 @@ from trainer.backends.coded import CodeFailed, check_causality
 from trainer.backends.compilation import is_compiler_failure
 from trainer.isolation.outcome import TrialError
 from trainer.machine.device import free_device_bytes, is_out_of_memory, peak_mem_gib
-from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
+from trainer.schema import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels
 from trainer.training.running import Run, TrainingReport, first_line, no_evidence

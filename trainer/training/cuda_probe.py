@@ -28,7 +28,7 @@ from trainer.machine.cuda_driver import NO_DEVICE, WITHOUT_CUDA, explain_code
 from trainer.machine.device import device_name
 from trainer.machine.host import lacking
 from trainer.machine.megatron_packages import WORKING
-from trainer.spec import BackendName, Config, Limits, TrialSpec
+from trainer.schema import BackendName, Config, Limits, TrialSpec
 
 ENTRY = "trainer.training.cuda_probe:run_probe"
 MEGATRON_ENTRY = "trainer.training.cuda_probe:run_megatron"

@@ -13,7 +13,7 @@ from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen
 from trainer.isolation.outcome import TrialError
 from trainer.machine.gpu import NoAnswer, ask, reply
-from trainer.spec import BackendName, Config
+from trainer.schema import BackendName, Config
 
 PATIENCE_S = 120.0
 """The check's time limit; importing torch from a cold disk and starting CUDA can take tens of

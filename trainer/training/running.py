@@ -28,7 +28,7 @@ from trainer.machine.device import (
     peak_reserved_gib,
 )
 from trainer.memory.estimate import parameter_count
-from trainer.spec import Config, CurvePoint, TextScore, TrialOk, TrialSpec
+from trainer.schema import Config, CurvePoint, TextScore, TrialOk, TrialSpec
 from trainer.training.kernel_check import compare_gradients
 from trainer.training.schedule import Batches, Schedule, Tokens
 from trainer.training.scoring import Evaluation, evaluate

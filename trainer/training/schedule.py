@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autoresearch.errors import CorpusError
 from trainer.backends.coded import schedule_factor
-from trainer.spec import Budget, Config
+from trainer.schema import Budget, Config
 
 
 @dataclass(frozen=True, slots=True)

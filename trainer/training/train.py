@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from autoresearch.values import Frozen
 from trainer.backends.optimizer import optimizer_of
-from trainer.spec import Config, CurvePoint, FailureStatus, Pruner, PruneRule
+from trainer.schema import Config, CurvePoint, FailureStatus, Pruner, PruneRule
 from trainer.training.schedule import Batches, Schedule
 
 
@@ -36,7 +36,7 @@ class TrialStopped(Exception):
 
 
 class Trained(Frozen):
-    """The measurements of a finished training run; see :class:`trainer.spec.TrialOk`."""
+    """The measurements of a finished training run; see :class:`trainer.schema.TrialOk`."""
 
     train_loss_first: float
     train_loss_last: float

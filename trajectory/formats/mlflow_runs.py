@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autoresearch.errors import FormatError
 from autoresearch.program import install_command
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 from trajectory.formats.tracked import Tracked, curve_metrics
 from trajectory.history.tables import hidden, sqlite_url
 from trajectory.rows import TrialRecord

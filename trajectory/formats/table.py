@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO, TypeAlias, get_args
 
 from autoresearch.errors import FormatError
 from autoresearch.program import install_command
-from trainer.spec import AnyConfig, CommandConfig, Config, TrialFailed
+from trainer.schema import AnyConfig, CommandConfig, Config, TrialFailed
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig, CurvePoint, Measured, TrialFailed
+from trainer.schema import AnyConfig, CurvePoint, Measured, TrialFailed
 from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun, TrialRecord, trials_of
 
 NOT_METRICS = {"status", "backend", "device", "precision", "texts", "checkpoints_bpb", "direction"}

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
-from trainer.spec import Direction, TrialFailed
+from trainer.schema import Direction, TrialFailed
 from trajectory.headline import Headline
 from trajectory.ranking import Posteriors
 from trajectory.reading import Results

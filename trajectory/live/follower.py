@@ -24,7 +24,7 @@ from autoresearch.layout import (
     in_flight_names,
     is_imported,
 )
-from trainer.spec import BPB
+from trainer.schema import BPB
 from trajectory.journal import open_journal, read_records
 from trajectory.live.brief import Brief, Status, brief_of, estimates
 from trajectory.live.growing_files import (

@@ -30,7 +30,7 @@ from autoresearch.layout import (
 from autoresearch.safe_text import plain
 from autoresearch.values import Frozen, PositiveInt, Scalar
 from autoresearch.words import brief, changes_text
-from trainer.spec import AnyConfig, CurveLines, CurvePoint, KeptCurve, TrialSpec
+from trainer.schema import AnyConfig, CurveLines, CurvePoint, KeptCurve, TrialSpec
 from trajectory.proposals import Proposal
 
 MAX_SPEC_BYTES = 1 << 20

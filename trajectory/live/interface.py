@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
-from trainer.spec import code_diffs
+from trainer.schema import code_diffs
 from trajectory import ranking
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.board import Board, WatchedCampaign, readable

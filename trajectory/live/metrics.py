@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainer.spec import BITS_PER_BYTE, BPB
+from trainer.schema import BITS_PER_BYTE, BPB
 from trajectory.live.board import Board, WatchedCampaign
 
 PREFIX = "autoresearch_"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.report.ledger import Ledger
 from trajectory.rows import CampaignRow, EventRow
 

@@ -13,7 +13,7 @@ from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.report.iterations import LearningCurve, Outcome
 from trajectory.statistics.intervals import Estimate, RunNoise
 

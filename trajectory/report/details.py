@@ -13,7 +13,7 @@ from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, duration_text
-from trainer.spec import BPB, Measure, Measured, TrialFailed, code_diffs
+from trainer.schema import BPB, Measure, Measured, TrialFailed, code_diffs
 from trajectory.proposals import Attempt
 from trajectory.report.wording import shown, value_text
 from trajectory.rows import IterationRow, TrialRecord

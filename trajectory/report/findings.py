@@ -8,7 +8,7 @@ from typing import get_args
 
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig, FailureStatus
+from trainer.schema import AnyConfig, FailureStatus
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.headline import Headline
 from trajectory.proposals import RailName

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Scalar
-from trainer.spec import CurvePoint, TrialFailed
+from trainer.schema import CurvePoint, TrialFailed
 from trajectory.evidence import ConfigEvidence
 from trajectory.rows import TrialRecord
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 from trajectory.evidence import ConfigEvidence
 from trajectory.journal import read_rows
 from trajectory.reading import Results

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from autoresearch.campaign_files import make_folder, replacing
 from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
 from autoresearch.words import counted, duration_text
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 from trajectory.formats.importing import ImportedCampaign
 from trajectory.formats.standings import Standings
 from trajectory.report import svg, wording

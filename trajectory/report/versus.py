@@ -17,7 +17,7 @@ from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.safe_text import plain
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from autoresearch.words import changes_text
-from trainer.spec import TrialFailed, difference
+from trainer.schema import TrialFailed, difference
 from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, LEVEL
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed

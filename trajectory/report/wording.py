@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autoresearch.domains.base import Bin
 from autoresearch.values import Scalar
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 from trajectory.statistics.intervals import Estimate
 
 MINUS = "\u2212"

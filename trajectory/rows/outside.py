@@ -19,7 +19,7 @@ from autoresearch.values import (
     Positive,
     PositiveInt,
 )
-from trainer.spec import (
+from trainer.schema import (
     AnyConfig,
     Config,
     gpt,

@@ -14,7 +14,7 @@ from pydantic import AliasChoices, Field
 
 from autoresearch.options import AsOption
 from autoresearch.values import Finite, Frozen, NonNegative
-from trainer.spec import RunSchedule
+from trainer.schema import RunSchedule
 
 
 class EvaluationProtocol(RunSchedule):
@@ -34,7 +34,7 @@ class EvaluationProtocol(RunSchedule):
         description="auto (CUDA if it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
     )
     """Device of the trials. A campaign's settings never say ``auto``, which
-    :mod:`agent.workbench.lane_opening` replaces."""
+    :mod:`agent.session.lane_opening` replaces."""
     cudnn_attention: Annotated[bool, AsOption(by_set=True, built_in=True)] = Field(
         False,
         strict=True,

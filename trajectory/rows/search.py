@@ -22,7 +22,7 @@ from autoresearch.values import (
     NonNegativeInt,
     PositiveInt,
 )
-from trainer.spec import (
+from trainer.schema import (
     BPB,
     AnyConfig,
     CorpusInfo,
@@ -52,9 +52,9 @@ Readers accept all older versions and refuse newer ones by that row. Version 2 a
 - a proposer's ``arm``, ``expected``, ``prediction``, ``author`` and ``queue_id``; an attempt's
   ``cost_usd``.
 
-Fields named ``…objective``, and every ``delta``, hold *objectives* (:class:`trainer.spec.Measure`):
-bits per byte for the built-in trainer, and for a command its score, or the negative of a score to
-maximize. Fields named ``…_bpb`` hold bits per byte.
+Fields named ``…objective``, and every ``delta``, hold *objectives*
+(:class:`trainer.schema.Measure`): bits per byte for the built-in trainer, and for a command its
+score, or the negative of a score to maximize. Fields named ``…_bpb`` hold bits per byte.
 """
 
 _Z_DROP_BEFORE_4 = 1.0

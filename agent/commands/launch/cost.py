@@ -9,9 +9,9 @@ from pydantic import Field
 from rich.text import Text
 
 from agent.commands.options import JsonOption, fill, takes
-from agent.search.first_row import read_campaign_row
-from agent.workbench.console import answer
-from agent.workbench.places import existing_campaign
+from agent.search.campaign_start import read_campaign_row
+from agent.session.console import answer
+from agent.session.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, PositiveInt
@@ -24,7 +24,7 @@ from funnel.cost.ownership import cluster_view, month_view
 from funnel.cost.rates import Rates, read_rates
 from funnel.plan.handoff_files import PLAN_FILE
 from funnel.plan.timeline import measured_speed, own_arithmetic, rated_speed, timeline_view
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from trajectory.reading import Results
 
 CostView: TypeAlias = Literal["search", "cluster", "month", "timeline"]

@@ -10,9 +10,9 @@ from pydantic import Field
 from rich.text import Text
 
 from agent.commands.options import JsonOption, takes
-from agent.workbench.console import answer
-from agent.workbench.greeting import epochs_text
-from agent.workbench.places import CampaignOption, existing_campaign
+from agent.session.console import answer
+from agent.session.greeting import epochs_text
+from agent.session.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, SettingsError
 from autoresearch.safe_text import plain
 from autoresearch.values import Frozen, PositiveInt
@@ -30,8 +30,8 @@ from funnel.plan.handoff_files import handoff_files, plan_json, read_planned
 from funnel.plan.layout import Cluster
 from funnel.plan.risks import LaunchVerdict
 from funnel.plan.utilisation import read_measured
-from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.shape import size_text
+from funnel.targets.architecture import TargetArchitecture, load_target
+from funnel.targets.shape import size_text
 
 
 class HandoffOptions(Frozen):

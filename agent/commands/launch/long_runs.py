@@ -10,11 +10,11 @@ from rich.text import Text
 from agent.commands.options import JsonAtEndOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
-from agent.workbench.console import answer
-from agent.workbench.experiments import ask_if_long, experiment
-from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, TrustOption, YesOption
-from agent.workbench.session import Session, resumed
+from agent.session.console import answer
+from agent.session.experiments import ask_if_long, experiment
+from agent.session.greeting import greet
+from agent.session.places import CampaignOption, TrustOption, YesOption
+from agent.session.session import Session, resumed
 from autoresearch.campaign_files import replace_file
 from autoresearch.errors import CampaignError
 from autoresearch.files import writing_to
@@ -35,7 +35,7 @@ from funnel.ladder.report import lines as ladder_lines
 from funnel.ladder.shapes import measured_pace
 from funnel.stress.experiment import StressPlan, StressTest
 from funnel.stress.report import StressReport
-from trainer.spec import AnyConfig, Config
+from trainer.schema import AnyConfig, Config
 from trajectory import ranking
 from trajectory.report.svg import draw
 from trajectory.rows import FinalistsRow, LadderAsked

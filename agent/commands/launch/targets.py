@@ -13,18 +13,18 @@ from rich.text import Text
 
 from agent.commands.options import JsonOption, takes
 from agent.menu.files import parse_menu
-from agent.workbench.console import answer, plain_table, print_lines
+from agent.session.console import answer, plain_table, print_lines
 from autoresearch.errors import TargetError
 from autoresearch.files import write_new
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text
-from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
-from funnel.target.proxies import CPU, GPU, find_proxy
-from funnel.target.ratio_family import RatioFamily
-from funnel.target.ratio_menu import ratio_menu_text
-from funnel.target.ratios import RATIOS, Equal, RatioName
-from funnel.target.shape import parse_size, size_text
+from funnel.targets.architecture import TargetArchitecture, load_target, shipped_targets
+from funnel.targets.proxies import CPU, GPU, find_proxy
+from funnel.targets.ratio_family import RatioFamily
+from funnel.targets.ratio_menu import ratio_menu_text
+from funnel.targets.ratios import RATIOS, Equal, RatioName
+from funnel.targets.shape import parse_size, size_text
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")

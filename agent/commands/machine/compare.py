@@ -12,10 +12,10 @@ from rich.text import Text
 
 from agent.commands.options import fill, takes
 from agent.menu.files import ProxyMenu, load_menu
+from agent.session.console import answer, say
+from agent.session.lane_opening import AUTO, chosen_device, device_telemetry
+from agent.session.places import measurements_of
 from agent.settings.environment import read_environment
-from agent.workbench.console import answer, say
-from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
-from agent.workbench.places import measurements_of
 from autoresearch.files import replace_file, writing
 from autoresearch.layout import TELEMETRY_FILE
 from autoresearch.values import Frozen, PositiveInt
@@ -29,7 +29,7 @@ from trainer.envelope.comparison import (
 from trainer.executors.choice import choose_executor
 from trainer.machine.ceiling import measure_ceiling
 from trainer.machine.flops import FORMULA
-from trainer.spec import BackendName, Limits, gpt, make_config
+from trainer.schema import BackendName, Limits, gpt, make_config
 from trainer.telemetry import Sampler
 
 DEFAULT_WALL_S = 1800.0

@@ -9,8 +9,8 @@ from rich import progress
 from rich.console import Console, RenderableType
 
 from agent.commands.options import JsonOption
+from agent.session.console import answer, plain_table
 from agent.settings.environment import data_dir
-from agent.workbench.console import answer, plain_table
 from autoresearch.errors import CorpusError
 from trainer.corpus import (
     Corpus,

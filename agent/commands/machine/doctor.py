@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.options import ProposerCommandOption
+from agent.session.machine_checks import Check, examine
 from agent.settings.environment import read_environment
-from agent.workbench.machine_checks import Check, examine
 
 _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", "bold red")}
 
@@ -45,7 +45,7 @@ def doctor(
     checks: list[Check] = []
     found: Iterable[Check] = examine(environment, runs, menu)
     if executor != "local":
-        from agent.workbench.cluster_checks import examine_cluster  # noqa: PLC0415 (of use to few)
+        from agent.session.cluster_checks import examine_cluster  # noqa: PLC0415 (of use to few)
 
         found = chain(found, examine_cluster(executor, menu=menu, runs=runs))
     for check in found:

@@ -16,11 +16,11 @@ from rich.text import Text
 from agent.commands.options import fill, takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
+from agent.session.console import answer, say
+from agent.session.lane_opening import AUTO, chosen_device, device_telemetry
+from agent.session.places import measurements_of
 from agent.settings.campaign import DEFAULT_MENU
 from agent.settings.environment import read_environment
-from agent.workbench.console import answer, say
-from agent.workbench.lane_opening import AUTO, chosen_device, device_telemetry
-from agent.workbench.places import measurements_of
 from autoresearch import screen
 from autoresearch.files import writing
 from autoresearch.layout import TELEMETRY_FILE
@@ -30,7 +30,7 @@ from trainer.envelope.points import PRECISIONS, Cell, EnvelopePoint, EnvelopeSet
 from trainer.envelope.sweep import cells, sweep
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
-from trainer.spec import gpt
+from trainer.schema import gpt
 from trainer.telemetry import MeanAndPeak, Sampler
 
 DEFAULT_WALL_S = 1800.0

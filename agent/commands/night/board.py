@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from rich.text import Text
 
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 from trajectory.ranking import Ranked
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.standings import Standing

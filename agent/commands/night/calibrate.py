@@ -14,17 +14,17 @@ from agent.search.calibration import Calibration
 from agent.search.calibration_plan import MOST_LONG_SEEDS, CalibrationPlan, check_calibratable
 from agent.search.experiment import RetryFailed
 from agent.search.stopping import Goal
-from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign
-from agent.workbench.console import answer, print_lines
-from agent.workbench.experiments import experiment
-from agent.workbench.greeting import greet
-from agent.workbench.places import (
+from agent.session.campaign_run import SessionOptions, chosen_settings, run_campaign
+from agent.session.console import answer, print_lines
+from agent.session.experiments import experiment
+from agent.session.greeting import greet
+from agent.session.places import (
     CampaignOption,
     TrustOption,
     default_campaign,
     latest_campaign,
 )
-from agent.workbench.session import Session
+from agent.session.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trainer.corpus.second_text import holdout_split

@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from agent.commands.options import JsonAtEndOption, takes
-from agent.workbench.conclusion import ConfirmAsked, report
-from agent.workbench.conclusion import confirm as confirmed
-from agent.workbench.console import answer
-from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, TrustOption, YesOption
-from agent.workbench.session import resumed
+from agent.session.conclusion import ConfirmAsked, report
+from agent.session.conclusion import confirm as confirmed
+from agent.session.console import answer
+from agent.session.greeting import greet
+from agent.session.places import CampaignOption, TrustOption, YesOption
+from agent.session.session import resumed
 
 
 @takes(ConfirmAsked)

@@ -28,15 +28,15 @@ from agent.menu.scripts.reported import Reported, reported
 from agent.menu.scripts.start import start_of
 from agent.menu.scripts.tree import evaluating, lines_in
 from agent.menu.scripts.update import write_draft
-from agent.workbench.console import answer
+from agent.session.console import answer
 from autoresearch.errors import MenuError
 from autoresearch.safe_text import plain
 from autoresearch.words import counted, json_text
-from trainer.spec import Direction, TrialFailed
+from trainer.schema import Direction, TrialFailed
 
 if TYPE_CHECKING:
-    from agent.workbench.dry_start import Tried
-    from agent.workbench.score_audit import ScoreFinding
+    from agent.session.dry_start import Tried
+    from agent.session.score_audit import ScoreFinding
 
 NOT_STARTED = 3
 """Exit code if the draft was written and its default config failed."""
@@ -144,8 +144,8 @@ def from_script(
 
 def _doubts(menu: Path) -> list["ScoreFinding"]:
     """Return what is wrong with the score of a written menu, as far as its text tells."""
-    from agent.workbench.own_trainer import script_folder  # noqa: PLC0415 (slow to load)
-    from agent.workbench.score_audit import static_findings  # noqa: PLC0415
+    from agent.session.own_trainer import script_folder  # noqa: PLC0415 (slow to load)
+    from agent.session.score_audit import static_findings  # noqa: PLC0415
 
     table = load_menu(str(menu)).trainer
     return list(static_findings(table, script_folder(str(menu), table))) if table else []
@@ -168,7 +168,7 @@ def _found(
     found = scored(found, evaluated)
     if tried_at is None or any(one.option.required for one in draft.left):
         return draft, found, None
-    from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
+    from agent.session.dry_start import dry_start  # noqa: PLC0415 (slow to load)
 
     unscored = replace(draft, score=_UNKNOWN, direction="minimise")
     menu = parse_menu(toml_of(unscored), f"drafted from {script}")
@@ -185,7 +185,7 @@ def _drafted(path: Path, words: list[str], out: Path | None, wishes: DraftWishes
     source, tree = text_of(path)
     found = Reported(words=tuple(words), given=tuple(words))
     if wishes.set_by in {None, "args"} and parses(tree, path):
-        from agent.workbench.dry_start import report_options  # noqa: PLC0415 (slow to load)
+        from agent.session.dry_start import report_options  # noqa: PLC0415 (slow to load)
 
         found = reported(report_options(start_of(path, tree), words), words, source)
     draft = draft_of(script_of(path, found, wishes.set_by), out, wishes.search)

@@ -8,12 +8,12 @@ import typer
 
 from agent.commands.options import JsonAtEndOption, ProposerCommandOption, takes
 from agent.loggers.notices import Notifier
-from agent.search.first_row import set_settings
+from agent.search.campaign_start import set_settings
 from agent.search.stopping import Goal
+from agent.session.campaign_run import SessionOptions, run_campaign
+from agent.session.places import TrustOption, default_campaign, say_if_new
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.campaign_run import SessionOptions, run_campaign
-from agent.workbench.places import TrustOption, default_campaign, say_if_new
-from funnel.target.architecture import load_target, shipped_targets
+from funnel.targets.architecture import load_target, shipped_targets
 
 ItersOption = Annotated[
     int | None,

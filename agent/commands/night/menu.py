@@ -20,14 +20,14 @@ from agent.menu.reply_objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.menu.trainer_table import evaluation_text
 from agent.proposers.choice import language_model, program_text
+from agent.session.console import answer, plain_table
 from agent.settings.environment import read_environment
-from agent.workbench.console import answer, plain_table
 from autoresearch.errors import MenuError, SettingsError
 from autoresearch.files import write_new
 from autoresearch.safe_text import plain
 from autoresearch.words import json_text
-from funnel.target.architecture import load_target
-from funnel.target.proxies import ShapeCheck
+from funnel.targets.architecture import load_target
+from funnel.targets.proxies import ShapeCheck
 
 TEMPLATE = "suggest.md.j2"
 

@@ -13,8 +13,8 @@ from agent.commands.campaign_view import CampaignView
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from agent.menu.replies import Form
-from agent.workbench.console import answer, plain_table
-from agent.workbench.places import CampaignOption, existing_campaign
+from agent.session.console import answer, plain_table
+from agent.session.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import read_given
 from autoresearch.safe_text import plain
@@ -170,7 +170,7 @@ def check(
 
 def _check_score(menu: str, *, as_json: bool) -> None:
     """Audit a menu's score and print each finding when it is known."""
-    from agent.workbench.score_audit import ScoreAudit  # noqa: PLC0415 (slow to load)
+    from agent.session.score_audit import ScoreAudit  # noqa: PLC0415 (slow to load)
 
     audit, is_bad = ScoreAudit.of(menu), False
     for one in audit.findings():

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agent.workbench.console import answer
+from agent.session.console import answer
 from autoresearch.campaign_files import status_of
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError, CampaignError
@@ -22,7 +22,7 @@ from autoresearch.layout import JOURNAL_FILE
 from autoresearch.safe_text import plain
 from autoresearch.values import Frozen
 from autoresearch.words import counted, duration_text, rate_text
-from trainer.spec import BPB, Measure
+from trainer.schema import BPB, Measure
 from trajectory.headline import Conclusion
 from trajectory.live.follower import SILENT_S, Follower
 from trajectory.lock import lock_state

@@ -17,8 +17,8 @@ from agent.commands.campaign_view import CampaignView
 from agent.commands.night.board import BoardPlace, noise_text, table
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
-from agent.workbench.console import answer
-from agent.workbench.places import (
+from agent.session.console import answer
+from agent.session.places import (
     CampaignOption,
     existing_campaign,
     foreign_campaign,
@@ -27,7 +27,7 @@ from agent.workbench.places import (
 from autoresearch.closing import gc_paused
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
+from trainer.schema import BPB, AnyConfig, Measure, code_diffs, difference
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.evidence import SAME_RUNS
 from trajectory.headline import Headline

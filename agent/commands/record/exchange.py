@@ -12,9 +12,9 @@ from pydantic import Field
 
 from agent.commands.options import takes
 from agent.exports.forms import Exported
-from agent.search.first_row import read_campaign_row
-from agent.workbench.console import answer
-from agent.workbench.places import CampaignOption, existing_campaign
+from agent.search.campaign_start import read_campaign_row
+from agent.session.console import answer
+from agent.session.places import CampaignOption, existing_campaign
 from autoresearch.campaign_files import check_database, make_folder
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE

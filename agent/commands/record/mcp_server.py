@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import autoresearch
 from agent.commands.campaign_view import CampaignView
 from agent.menu.files import menu_of
-from agent.workbench.places import CampaignOption, existing_campaign
+from agent.session.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, CampaignError, SettingsError
 from autoresearch.program import install_command
 from autoresearch.safe_text import redact

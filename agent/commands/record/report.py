@@ -12,8 +12,8 @@ from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
 from agent.commands.night.top import foreign_board
-from agent.workbench.console import answer
-from agent.workbench.places import (
+from agent.session.console import answer
+from agent.session.places import (
     CampaignOption,
     existing_campaign,
     foreign_campaign,

@@ -14,9 +14,9 @@ from rich.text import Text
 from agent.commands.campaign_view import CampaignView
 from agent.commands.night.board import interval_text
 from agent.menu.files import menu_of
-from agent.workbench.console import answer
-from agent.workbench.own_trainer import command_of
-from agent.workbench.places import CampaignOption, latest_campaign
+from agent.session.console import answer
+from agent.session.own_trainer import command_of
+from agent.session.places import CampaignOption, latest_campaign
 from autoresearch.campaign_files import has_file
 from autoresearch.errors import CampaignError
 from autoresearch.files import read_given
@@ -25,7 +25,7 @@ from autoresearch.safe_text import plain
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted, toml_text
 from trainer.command.filling import Filled, filled
-from trainer.spec import Command, TrialSpec, difference
+from trainer.schema import Command, TrialSpec, difference
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.ranking import Posteriors
 from trajectory.reading import Results

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console, RenderableType
 
 from agent.commands.campaign_view import CampaignView
+from agent.session.console import answer, plain_table
+from agent.session.places import CampaignOption, existing_campaign
 from agent.settings.environment import read_environment
-from agent.workbench.console import answer, plain_table
-from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.safe_text import plain

@@ -25,10 +25,10 @@ from agent.menu.scripts.start import (
 )
 from autoresearch.safe_text import plain
 from autoresearch.values import Scalar
+from trainer.schema import Direction
 from trainer.script.constants import assigned_once, first_values
 from trainer.script.literals import NotLiteralError, literal
 from trainer.script.regions import Region, regions
-from trainer.spec import Direction
 
 USUAL_STEPS = 60
 USUAL_HORIZON = 1000

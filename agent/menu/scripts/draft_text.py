@@ -12,8 +12,8 @@ from agent.menu.scripts.sorting import Place
 from agent.menu.scripts.start import preloadable
 from autoresearch.safe_text import plain
 from autoresearch.words import toml_text
+from trainer.schema import BITS_PER_BYTE, BPB
 from trainer.script.regions import Region
-from trainer.spec import BITS_PER_BYTE, BPB
 
 MOST_DIGITS = 12
 MOST_DOC = 120

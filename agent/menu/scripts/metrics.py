@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from agent.menu.scripts.option import words_of
 from trainer.command.number import FILE_MARK, Number
-from trainer.spec import Direction
+from trainer.schema import Direction
 
 _LOWER = (
     r"loss|losses|log ?loss|nll|nlpd|nelbo|cross ?entropy|x ?ent|bce|ce|perplexity|ppl|"

@@ -14,7 +14,7 @@ from itertools import islice
 
 import numpy as np
 
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.contrasts import Contrast, contrast
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.reply_form import listed
@@ -63,7 +63,7 @@ class ConfigLines:
     """Describes configs by differences: their score from the reference's, and their knobs from the
     reference or a closer, earlier kept config."""
 
-    memory: Memory
+    view: SearchView
     reference: ConfigEvidence | None
     """None before it was measured."""
     bases: tuple[ConfigEvidence, ...]
@@ -73,18 +73,18 @@ class ConfigLines:
     noise: Noise | None
 
     @classmethod
-    def of(cls, memory: Memory) -> ConfigLines:
-        entries = memory.evidence.configs
-        own = memory.reference.config_hash
+    def of(cls, view: SearchView) -> ConfigLines:
+        entries = view.evidence.configs
+        own = view.reference.config_hash
         former = (e for e in reversed(entries.values()) if e.action == "keep" or not e.iter)
         bases = tuple(islice((e for e in former if e.config_hash != own and e.scores), BASES))
-        known = {own: memory.reference} | {base.config_hash: base.config for base in bases}
+        known = {own: view.reference} | {base.config_hash: base.config for base in bases}
         return cls(
-            memory,
+            view,
             entries.get(own),
             bases,
-            {key: memory.menu.knob_values(config) for key, config in known.items()},
-            Noise.of(memory.evidence),
+            {key: view.menu.knob_values(config) for key, config in known.items()},
+            Noise.of(view.evidence),
         )
 
     def against(self, entry: ConfigEvidence) -> Contrast | None:
@@ -97,7 +97,7 @@ class ConfigLines:
 
     def outcomes(self, entries: Iterable[ConfigEvidence]) -> Iterator[str]:
         """Yield ``#12 lr=0.003 "its reason": expected -40, measured -31±14, kept``."""
-        measure = self.memory.menu.measure
+        measure = self.view.menu.measure
         for entry in entries:
             if entry.kind in SEARCHES or not entry.reason:
                 continue
@@ -133,11 +133,11 @@ class ConfigLines:
         """Return whether it differs from its nearest base in more knobs than a model is asked to
         change."""
         nearest = min(len(self._differing(entry, key)) for key in self.values)
-        return nearest > self.memory.asked_changes
+        return nearest > self.view.asked_changes
 
     def _result(self, entry: ConfigEvidence) -> str:
         against = self.against(entry)
-        measure = self.memory.menu.measure
+        measure = self.view.menu.measure
         result = measure.text(entry.mean) if against is None else against.text(measure)
         if entry.action == "keep":
             result += " kept"
@@ -148,7 +148,7 @@ class ConfigLines:
         return f"{_name(entry)} {result}"
 
     def _from_reference(self, entry: ConfigEvidence) -> str:
-        own = self.memory.reference.config_hash
+        own = self.view.reference.config_hash
         return assignments(self._differing(entry, own)) or "as the reference"
 
     def _shortest(self, entry: ConfigEvidence) -> str:
@@ -161,7 +161,7 @@ class ConfigLines:
         return f"{bases[nearest]} but {assignments(self._differing(entry, nearest))}"
 
     def _differing(self, entry: ConfigEvidence, base: str) -> dict[str, Scalar]:
-        values = self.memory.menu.knob_values(entry.config)
+        values = self.view.menu.knob_values(entry.config)
         then = self.values[base]
         return {name: value for name, value in values.items() if value != then[name]}
 
@@ -182,13 +182,13 @@ VISIBLE = 0.5
 """Predicted effect of a knob, in its standard deviations, that is worth a line."""
 
 
-def slate_lines(memory: Memory, slate: Slate) -> Iterator[str]:
+def slate_lines(view: SearchView, slate: Slate) -> Iterator[str]:
     """Yield ``A: lr=0.003, norm=rmsnorm; predicted -12±30; nearest #12 -31±14, #7 +5±20``."""
-    lines, measure = ConfigLines.of(memory), memory.menu.measure
+    lines, measure = ConfigLines.of(view), view.menu.measure
     space = slate.promise.space
-    measured = [entry for entry in memory.evidence.configs.values() if entry.scores]
+    measured = [entry for entry in view.evidence.configs.values() if entry.scores]
     measured = measured[-SCANNED:]
-    known = [(entry, memory.menu.knob_values(entry.config)) for entry in measured]
+    known = [(entry, view.menu.knob_values(entry.config)) for entry in measured]
     known = [(entry, values) for entry, values in known if space.contains(values)]
     points_NP = space.points([values for _, values in known])
     edited_MP = space.edited(slate.promise.now, [one.changes for one in slate.candidates])
@@ -206,13 +206,13 @@ def slate_lines(memory: Memory, slate: Slate) -> Iterator[str]:
         yield f"{line}; nearest {', '.join(parts)}" if parts else line
 
 
-def belief_lines(memory: Memory, promise: Promise) -> Iterator[str]:
+def belief_lines(view: SearchView, promise: Promise) -> Iterator[str]:
     """Yield ``lr: best 0.003 -42±21, worst 0.03 +900±300``, the most promising knob first, then the
     knobs without a visible effect."""
-    measure = memory.menu.measure
+    measure = view.menu.measure
     visible: list[tuple[float, str]] = []
     flat = []
-    for name, domain in memory.menu.domains.items():
+    for name, domain in view.menu.domains.items():
         values = [value for value in listed(domain) if value != promise.now[name]]
         if not values:
             continue

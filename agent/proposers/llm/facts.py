@@ -19,7 +19,7 @@ from typing import Any
 from agent.judge import kept_when
 from agent.menu.replies import read_code_reply
 from agent.menu.reply_objects import ReplyError
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.contrasts import effects
 from agent.proposers.llm.config_lines import FAILED, ConfigLines, quoted, short
 from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS
@@ -27,7 +27,7 @@ from agent.proposers.priors import Finding
 from agent.proposers.surrogate.promise import provable
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted
-from trainer.spec import AnyConfig
+from trainer.schema import AnyConfig
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
 
@@ -55,9 +55,9 @@ class Digest:
     failed: int
 
     @classmethod
-    def of(cls, memory: Memory, beliefs: Iterable[str] = ()) -> Digest:
-        entries = memory.evidence.configs
-        lines = ConfigLines.of(memory)
+    def of(cls, view: SearchView, beliefs: Iterable[str] = ()) -> Digest:
+        entries = view.evidence.configs
+        lines = ConfigLines.of(view)
         others = [entry for entry in entries.values() if entry is not lines.reference]
         ranked = heapq.nsmallest(
             BEST + HISTORY, (e for e in others if e.scores), key=attrgetter("mean")
@@ -74,15 +74,15 @@ class Digest:
         # three others.
         nearer_first = sorted(rest, key=lines.is_far)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
-        baseline = memory.menu.knob_values(memory.menu.baseline)
+        baseline = view.menu.knob_values(view.menu.baseline)
         untouched = [
             name
             for name, value in baseline.items()
-            if all(memory.menu.knob_value(entry.config, name) == value for entry in recent)
+            if all(view.menu.knob_value(entry.config, name) == value for entry in recent)
         ]
         findings = (
             [_finding(number, finding) for finding in prior.findings]
-            for number, prior in enumerate(memory.priors, start=1)
+            for number, prior in enumerate(view.priors, start=1)
         )
         # the best of each prior in rotation, so that a short prompt covers all of them
         priors = chain.from_iterable(zip_longest(*findings))
@@ -92,7 +92,7 @@ class Digest:
             "outcomes": islice(lines.outcomes(reversed(others)), OUTCOMES),
             "failures": map(lines.failed, failures),
             "beliefs": beliefs,  # a surrogate's predictions for each knob
-            "effects": _effects(memory, recent, lines.noise),
+            "effects": _effects(view, recent, lines.noise),
             "untouched": [", ".join(untouched)] if untouched else [],
             "priors": filter(None, priors),  # findings of earlier campaigns
             "history": map(lines.of_either, nearer_first),
@@ -115,25 +115,25 @@ REFUSED = {
 }
 
 
-def refusal_lines(memory: Memory) -> Iterator[str]:
+def refusal_lines(view: SearchView) -> Iterator[str]:
     """Yield what was wrong with refused proposals, and which values are used up."""
-    refusals = memory.evidence.refusals
+    refusals = view.evidence.refusals
     for rail, count in sorted(refusals.items(), key=lambda each: (-each[1], each[0])):
         yield f"{count} {REFUSED.get(rail, rail)}"
     if refusals["novelty"]:
-        yield from islice(tried_values(memory), USED_UP)
+        yield from islice(tried_values(view), USED_UP)
 
 
-def tried_values(memory: Memory, names: Container[str] | None = None) -> Iterator[str]:
+def tried_values(view: SearchView, names: Container[str] | None = None) -> Iterator[str]:
     """Yield ``8 values of lr alone have been tried from this reference: 0.001, …``, the most tried
     knob first.
 
     :param names: only these knobs.
     """
-    now = memory.menu.knob_values(memory.reference)
+    now = view.menu.knob_values(view.reference)
     tried: dict[str, set[Scalar]] = defaultdict(set)
-    for entry in memory.evidence.configs.values():
-        values = memory.menu.knob_values(entry.config)
+    for entry in view.evidence.configs.values():
+        values = view.menu.knob_values(entry.config)
         changed = [name for name in now if values[name] != now[name]]
         if len(changed) == 1 and (names is None or changed[0] in names):
             tried[changed[0]].add(values[changed[0]])
@@ -147,17 +147,17 @@ def tried_values(memory: Memory, names: Container[str] | None = None) -> Iterato
 
 
 def _effects(
-    memory: Memory, entries: Sequence[ConfigEvidence], noise: Noise | None
+    view: SearchView, entries: Sequence[ConfigEvidence], noise: Noise | None
 ) -> Iterator[str]:
     """Yield a line per knob that was changed alone: ``lr: from 0.001: 0.003 -31±14, 0.01 +5±20;
     from 0.003: 0.004 -2±14``."""
     measured = [entry for entry in entries if entry.scores]
-    for name, found in effects(memory.menu, measured, noise).items():
+    for name, found in effects(view.menu, measured, noise).items():
         best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
         parts = []
         for before, group in groupby(best_known, key=lambda effect: effect.before):
             afters = [
-                f"{short(effect.after)} {effect.contrast.text(memory.menu.measure)}"
+                f"{short(effect.after)} {effect.contrast.text(view.menu.measure)}"
                 for effect in sorted(group, key=lambda effect: _order(effect.after))
             ]
             parts.append(f"from {short(before)}: {', '.join(afters)}")
@@ -193,88 +193,88 @@ SHOWN_PENDING = 16
 """Most configs in flight to show, the latest."""
 
 
-def in_flight(memory: Memory) -> Iterator[str]:
+def in_flight(view: SearchView) -> Iterator[str]:
     """Yield the configs now in training, each as its difference from the reference."""
-    now = memory.menu.knob_values(memory.reference)
-    for config in memory.pending[-SHOWN_PENDING:]:
-        values = memory.menu.knob_values(config)
+    now = view.menu.knob_values(view.reference)
+    for config in view.pending[-SHOWN_PENDING:]:
+        values = view.menu.knob_values(config)
         changes = {name: value for name, value in values.items() if value != now[name]}
         yield changes_text(changes) or "as the reference"
 
 
-def on_scores(memory: Memory) -> dict[str, Any]:
+def on_scores(view: SearchView) -> dict[str, Any]:
     """Return what a score is, how noisy it is, and what is kept. ``own`` is the name of a command's
     score."""
-    menu, measure, sigma = memory.menu, memory.menu.measure, memory.evidence.sigma
+    menu, measure, sigma = view.menu, view.menu.measure, view.evidence.sigma
     noise = None
     if sigma is not None:
         difference = 1.96 * 2**0.5 * sigma
-        noise = {"sigma": sigma, "difference": difference, "provable": provable(memory)}
+        noise = {"sigma": sigma, "difference": difference, "provable": provable(view)}
     return {
         "own": None if menu.trainer is None else measure.name,
         "measure": measure.model_dump(mode="json")
         | {"better": measure.better, "parts": measure.parts},
         "noise": noise,
-        "kept_when": kept_when(memory.rules) if memory.rules else None,
+        "kept_when": kept_when(view.rules) if view.rules else None,
         "max_reason": ASKED_REASON_CHARACTERS,
     }
 
 
-def point_of(memory: Memory, config: AnyConfig) -> dict[str, Any]:
+def point_of(view: SearchView, config: AnyConfig) -> dict[str, Any]:
     """Return a config as the prompt shows it: its mean is an objective, None if unmeasured."""
-    entry = memory.evidence.configs.get(config.config_hash)
-    values = {name: one for name, one in memory.menu.knob_values(config).items() if one != ""}
+    entry = view.evidence.configs.get(config.config_hash)
+    values = {name: one for name, one in view.menu.knob_values(config).items() if one != ""}
     point = {"values": changes_text(values), "mean": None, "n": 0}
     if entry is None or not entry.scores:
         return point
-    score = memory.menu.measure.text(entry.mean)
+    score = view.menu.measure.text(entry.mean)
     return {**point, "mean": entry.mean, "score": score, "n": entry.n, "params": entry.params}
 
 
-def contract(memory: Memory, name: str) -> dict[str, Any]:
+def contract(view: SearchView, name: str) -> dict[str, Any]:
     """Return what a code knob asks for, and the function that the reference uses."""
-    knob = memory.menu.code_knobs[name]
+    knob = view.menu.code_knobs[name]
     return {
         "name": name,
         "signature": knob.signature,
         "doc": " ".join(knob.contract.split()),
         "limits": knob.limits,
-        "code": memory.menu.knob_value(memory.reference, name) or knob.built_in(memory.reference),
+        "code": view.menu.knob_value(view.reference, name) or knob.built_in(view.reference),
     }
 
 
-def code_example(memory: Memory, name: str) -> str:
+def code_example(view: SearchView, name: str) -> str:
     """Return the form of a reply, with nothing in it that could be trained."""
-    code = f"{memory.menu.code_knobs[name].signature}:\n    return …"
+    code = f"{view.menu.code_knobs[name].signature}:\n    return …"
     return json.dumps({"reason": "…", "code": code}, ensure_ascii=False)
 
 
-def variants(memory: Memory, name: str) -> Iterator[str]:
+def variants(view: SearchView, name: str) -> Iterator[str]:
     """Yield a block per function tried for a code knob: its result beside the reference, or the
     rail that refused it. The best come first, then failures, then the latest refusals."""
-    now = memory.menu.knob_value(memory.reference, name)
+    now = view.menu.knob_value(view.reference, name)
     tried: dict[str, ConfigEvidence] = {}
-    entries = memory.evidence.configs.values()
+    entries = view.evidence.configs.values()
     # Of several configs with one function, the one nearest to the reference says most about it.
-    for entry in sorted(entries, key=lambda one: -_distance(memory, one)):
-        source = str(memory.menu.knob_value(entry.config, name))
+    for entry in sorted(entries, key=lambda one: -_distance(view, one)):
+        source = str(view.menu.knob_value(entry.config, name))
         if source != now and (entry.scores or entry.failures):
             tried[source] = entry
-    lines = ConfigLines.of(memory)
+    lines = ConfigLines.of(view)
     ranked = sorted(tried.items(), key=lambda pair: pair[1].mean if pair[1].scores else 1e300)
     for source, entry in ranked:
-        shown = source or memory.menu.code_knobs[name].built_in(memory.reference) or "(built in)"
-        more, against = _distance(memory, entry) - 1, lines.against(entry)
+        shown = source or view.menu.code_knobs[name].built_in(view.reference) or "(built in)"
+        more, against = _distance(view, entry) - 1, lines.against(entry)
         beside = f", with {more} other knobs changed" if more else ""
         result = "no result"
         if against is not None:
             kept = ", kept" if entry.action == "keep" else ""
-            result = f"{against.text(memory.menu.measure)}{kept}"
+            result = f"{against.text(view.menu.measure)}{kept}"
         elif entry.failures:
             failed = entry.failures[-1]
             result = f"{FAILED.get(failed.status, failed.status)} {quoted(failed.message)}"
         yield f"{result}{beside}:\n{shown}"
-    for refused in reversed(memory.evidence.refused_code):
+    for refused in reversed(view.evidence.refused_code):
         if name in refused.why:
             said = refused.said
             with suppress(ReplyError):
@@ -282,6 +282,6 @@ def variants(memory: Memory, name: str) -> Iterator[str]:
             yield f"refused, because {quoted(refused.why)}:\n{said}"
 
 
-def _distance(memory: Memory, entry: ConfigEvidence) -> int:
-    there, here = (memory.menu.knob_values(one) for one in (entry.config, memory.reference))
+def _distance(view: SearchView, entry: ConfigEvidence) -> int:
+    there, here = (view.menu.knob_values(one) for one in (entry.config, view.reference))
     return sum(there[knob] != value for knob, value in here.items())

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from agent.proposers.base import Memory, ProposerError
+from agent.proposers.base import ProposerError, SearchView
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.completions import Message, messages_sha256
 from agent.proposers.llm.config_lines import belief_lines, slate_lines
@@ -33,7 +33,7 @@ from agent.proposers.llm.facts import (
 from agent.proposers.llm.reply_form import example_text, slate_example
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, Section, cut_to, estimate_tokens, fit_lines
 from autoresearch.words import scalar_text
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import Arm
 
 SYSTEM, USER, REPAIR, CODE = "system.md.j2", "user.md.j2", "repair.md.j2", "code.md.j2"
@@ -84,7 +84,7 @@ class Prompter:
 
     def prompt(
         self,
-        memory: Memory,
+        view: SearchView,
         slate: Slate | None = None,
         arms: Collection[Arm] = (),
         *,
@@ -98,9 +98,9 @@ class Prompter:
         :raises ProposerError: if the parts that are never dropped exceed the budget.
         """
         tokens = self.tokens if context is None else min(self.tokens, share_of(context))
-        digest = Digest.of(memory, belief_lines(memory, slate.promise) if slate else ())
-        facts = self._facts(memory, digest, slate, arms)
-        system, room = self._essentials(memory, digest, facts, tokens)
+        digest = Digest.of(view, belief_lines(view, slate.promise) if slate else ())
+        facts = self._facts(view, digest, slate, arms)
+        system, room = self._essentials(view, digest, facts, tokens)
         if room < 0:
             raise ProposerError(
                 f"the menu, the reference and the directions alone need about "
@@ -113,19 +113,19 @@ class Prompter:
             # Headings came with the lines.
             room = max(0, room * tokens // prompt.tokens - 16)
 
-    def code_prompt(self, memory: Memory, name: str, *, context: int | None = None) -> Prompt:
+    def code_prompt(self, view: SearchView, name: str, *, context: int | None = None) -> Prompt:
         """Return the prompt that asks for a function for one code knob.
 
         :raises ProposerError: if what is never dropped exceeds the budget.
         """
         tokens = self.tokens if context is None else min(self.tokens, share_of(context))
         facts = {
-            **contract(memory, name),
-            **on_scores(memory),
+            **contract(view, name),
+            **on_scores(view),
             "budget": str(self.budget),
             "horizon": self.horizon_steps,
             "program": cut_to(self.program.strip(), tokens // 3),
-            "example": code_example(memory, name),
+            "example": code_example(view, name),
         }
         bare = self._about_code(facts, Section((), 0))
         if bare.tokens > tokens:
@@ -133,7 +133,7 @@ class Prompter:
                 f"the contract of {name} alone needs about {bare.tokens} tokens of a prompt of "
                 f"{tokens}; " + self._fix(tokens, context)
             )
-        blocks = tuple(variants(memory, name))
+        blocks = tuple(variants(view, name))
         return self._about_code(facts, fit_lines({"": blocks}, tokens - bare.tokens - 200)[""])
 
     def _about_code(self, facts: Mapping[str, Any], tried: Section) -> Prompt:
@@ -141,14 +141,14 @@ class Prompter:
         return Prompt((Message("user", said),))
 
     def _essentials(
-        self, memory: Memory, digest: Digest, facts: Mapping[str, Any], tokens: int
+        self, view: SearchView, digest: Digest, facts: Mapping[str, Any], tokens: int
     ) -> tuple[str, int]:
         """Return the system message, and the tokens left beside the other fixed parts: in full,
         without explanations, or with the directions cut to the remaining tokens."""
         directions = tokens // 3
         system, room = "", -1
         for terse in (False, True, True):
-            system = self._system(memory, terse=terse, directions=directions)
+            system = self._system(view, terse=terse, directions=directions)
             room = tokens - self._written(system, facts, _sections(digest, 0)).tokens
             if room >= (tokens * ROOM_SHARE if not terse else 0):
                 break
@@ -156,18 +156,20 @@ class Prompter:
                 directions = max(0, directions + room - MESSAGE_TOKENS)
         return system, room
 
-    def repair(self, memory: Memory, why: str, said: str, example: str) -> tuple[Message, Message]:
+    def repair(
+        self, view: SearchView, why: str, said: str, example: str
+    ) -> tuple[Message, Message]:
         """Return the messages that tell a model the fault of its reply.
 
         :param said: the reply as these messages repeat it.
         :param example: the form of a reply.
         """
-        known = {"why": why, "max_changes": memory.asked_changes, "example": example}
+        known = {"why": why, "max_changes": view.asked_changes, "example": example}
         return Message("assistant", said), Message("user", rendered(REPAIR, known))
 
-    def example(self, memory: Memory, slate: Slate | None) -> str:
+    def example(self, view: SearchView, slate: Slate | None) -> str:
         """Return the form of a reply: a choice from the slate, or else changes."""
-        return slate_example(memory, slate.names) if slate else example_text(memory, self.budget)
+        return slate_example(view, slate.names) if slate else example_text(view, self.budget)
 
     def _fix(self, tokens: int, context: int | None) -> str:
         if tokens == self.tokens:
@@ -184,9 +186,9 @@ class Prompter:
         user = rendered(USER, {**facts, **shown})
         return Prompt((Message("system", system), Message("user", user)))
 
-    def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
+    def _system(self, view: SearchView, *, terse: bool, directions: int) -> str:
         """Return the system message, equal within a session so that a server can cache it."""
-        menu = memory.menu
+        menu = view.menu
         whole = self.program.strip()
         program = cut_to(whole, directions)
         unsaid = {"doc": ""} if terse else {}
@@ -204,40 +206,40 @@ class Prompter:
         return rendered(
             SYSTEM,
             {
-                **on_scores(memory),
+                **on_scores(view),
                 "knobs": knobs,
                 "tied": tuple(str(tie) for tie in menu.ties.values()),
                 "constants": dict(menu.constants),
                 "constraints": constraints,
                 "budget": str(self.budget),
                 "horizon": self.horizon_steps,
-                "corpus": memory.corpus and memory.corpus.model_dump(mode="json"),
+                "corpus": view.corpus and view.corpus.model_dump(mode="json"),
                 "moves": self.moves,
-                "max_changes": memory.asked_changes,
-                "example": example_text(memory, self.budget),
+                "max_changes": view.asked_changes,
+                "example": example_text(view, self.budget),
                 "program": program,
                 "program_cut": program != whole,
             },
         )
 
     def _facts(
-        self, memory: Memory, digest: Digest, slate: Slate | None, arms: Collection[Arm]
+        self, view: SearchView, digest: Digest, slate: Slate | None, arms: Collection[Arm]
     ) -> dict[str, Any]:
         return {
-            **on_scores(memory),
-            "iteration": memory.iter,
-            "until": memory.until,
-            "reference": point_of(memory, memory.reference),
-            "baseline": point_of(memory, memory.menu.baseline),
-            "refusals": tuple(refusal_lines(memory)),
+            **on_scores(view),
+            "iteration": view.iter,
+            "until": view.until,
+            "reference": point_of(view, view.reference),
+            "baseline": point_of(view, view.menu.baseline),
+            "refusals": tuple(refusal_lines(view)),
             "configs": digest.configs,
             "failed": digest.failed,
-            "pending": tuple(in_flight(memory)),
-            "slate": () if slate is None else tuple(slate_lines(memory, slate)),
+            "pending": tuple(in_flight(view)),
+            "slate": () if slate is None else tuple(slate_lines(view, slate)),
             "names": () if slate is None else slate.names,
             "arms": tuple(arms),
-            "max_changes": memory.asked_changes,
-            "example": self.example(memory, slate),
+            "max_changes": view.asked_changes,
+            "example": self.example(view, slate),
         }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from agent.menu.rails import Rails
 from agent.menu.replies import OWN, ParsedReply, read_code_reply, read_reply, read_slate_reply
 from agent.menu.reply_objects import ReplyError
-from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.base import Offer, ProposerError, SearchView
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.completions import Conversations, Json, Message, Reply
 from agent.proposers.llm.facts import code_example, tried_values
@@ -51,15 +51,15 @@ class _Answer:
 class _Task:
     """A question to the model: to choose from a slate, or to propose by itself."""
 
-    memory: Memory
+    view: SearchView
     slate: Slate | None = None
     arms: tuple[Arm, ...] = ()
 
     @property
     def schema(self) -> dict[str, Any]:
         if self.slate is None:
-            return proposal_schema(self.memory)
-        return slate_schema(self.memory, self.slate.names, self.arms)
+            return proposal_schema(self.view)
+        return slate_schema(self.view, self.slate.names, self.arms)
 
     def read(self, text: str) -> _Answer:
         """Return a reply's proposal for the rails.
@@ -69,7 +69,7 @@ class _Task:
         if self.slate is None:
             return _Answer(read_reply(text))
         said = read_slate_reply(text, [*self.slate.names, *((OWN,) if "own" in self.arms else ())])
-        measure, expected = self.memory.menu.measure, said.expected
+        measure, expected = self.view.menu.measure, said.expected
         if expected is not None:
             expected = measure.objective(expected) / measure.parts
         proposal = said.proposal
@@ -80,11 +80,11 @@ class _Task:
         return _Answer(proposal, arm, expected, ideas=said.ideas)
 
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
-        return prompter.prompt(self.memory, self.slate, self.arms, context=context)
+        return prompter.prompt(self.view, self.slate, self.arms, context=context)
 
     def repair(self, prompter: Prompter, why: str, said: str) -> tuple[Message, Message]:
-        example = prompter.example(self.memory, self.slate)
-        return prompter.repair(self.memory, why, REFUSED_REPLY, example)
+        example = prompter.example(self.view, self.slate)
+        return prompter.repair(self.view, why, REFUSED_REPLY, example)
 
     def record(self, answer: _Answer) -> dict[str, Any]:
         """Return what a row stores of an answer that passed the rails."""
@@ -105,7 +105,7 @@ class _Task:
 class _Writing:
     """A request for a function for one code knob."""
 
-    memory: Memory
+    view: SearchView
     name: str
 
     schema: dict[str, Any] = field(default_factory=code_schema)
@@ -119,11 +119,11 @@ class _Writing:
         return _Answer(ParsedReply({self.name: code}, reason))
 
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
-        return prompter.code_prompt(self.memory, self.name, context=context)
+        return prompter.code_prompt(self.view, self.name, context=context)
 
     def repair(self, prompter: Prompter, why: str, said: str) -> tuple[Message, Message]:
-        example = code_example(self.memory, self.name)
-        return prompter.repair(self.memory, why, said[:SHOWN_CHARACTERS], example)
+        example = code_example(self.view, self.name)
+        return prompter.repair(self.view, why, said[:SHOWN_CHARACTERS], example)
 
     def record(self, answer: _Answer) -> dict[str, Any]:
         return {}
@@ -176,27 +176,27 @@ class LlmProposer:
         self._prompter = prompter
         self._conversations = conversations
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the endpoint gives no reply or no reply passes the rails; it holds
             every attempt.
         """
-        return self._answer(_Task(memory))
+        return self._answer(_Task(view))
 
-    def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
+    def choose(self, view: SearchView, slate: Slate, arms: Collection[Arm]) -> Offer:
         """Offer one of the slate's candidates, or changes of its own.
 
         :raises ProposerError: as for :meth:`propose`.
         """
-        return self._answer(_Task(memory, slate, tuple(arms)))
+        return self._answer(_Task(view, slate, tuple(arms)))
 
-    def write(self, memory: Memory, name: str) -> Offer:
+    def write(self, view: SearchView, name: str) -> Offer:
         """Offer a function for one code knob, by its name in the menu.
 
         :raises ProposerError: as for :meth:`propose`.
         """
-        return self._answer(_Writing(memory, name))
+        return self._answer(_Writing(view, name))
 
     def _answer(self, task: _Task | _Writing) -> Offer:
         try:
@@ -273,24 +273,24 @@ class LlmProposer:
     def _judged(self, reply: Reply, task: _Task | _Writing) -> tuple[Attempt, _Answer, str]:
         """Return the record of a reply, its content, and what the model should know about its
         refusal."""
-        memory = task.memory
+        view = task.view
         verdict, answer, used = None, _Answer(None), ""
         if reply.error is None:
             try:
                 answer = task.read(reply.text)
                 assert answer.reply is not None
-                checked = self._rails.check(answer.reply, memory.reference, memory.tried)
+                checked = self._rails.check(answer.reply, view.reference, view.tried)
                 verdict = checked.verdict
                 if verdict.allowed:
                     ideas = []
                     for changes in answer.ideas:
                         said = ParsedReply(dict(changes), "")
-                        idea = self._rails.check(said, memory.reference, memory.tried)
+                        idea = self._rails.check(said, view.reference, view.tried)
                         if idea.config is not None and idea.proposal is not None:
                             ideas.append(idea.proposal.changes)
                     answer = replace(answer, proposal=checked.proposal, ideas=tuple(ideas))
                 elif verdict.rail == "novelty" and checked.proposal and isinstance(task, _Task):
-                    used = "; ".join(tried_values(memory, checked.proposal.changes))
+                    used = "; ".join(tried_values(view, checked.proposal.changes))
             except ReplyError as error:
                 verdict = Verdict(allowed=False, rail="schema", why=str(error))
         attempt = Attempt(

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from agent.menu.replies import MAX_IDEAS, OWN
-from agent.proposers.base import FEW_CHANGES, Memory
+from agent.proposers.base import FEW_CHANGES, SearchView
 from agent.proposers.contrasts import contrast
 from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.space import LAST, is_ordered
@@ -20,7 +20,7 @@ from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import OrderedChoices
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import Arm
 
 ASKED_REASON_CHARACTERS = 240
@@ -36,13 +36,13 @@ DRAWS = 200
 """Most draws for an example that could itself be trained."""
 
 
-def proposal_schema(memory: Memory) -> dict[str, Any]:
+def proposal_schema(view: SearchView) -> dict[str, Any]:
     """Return the JSON schema of a proposal, for structured output."""
-    changes = _changes_schema(memory, memory.asked_changes)
+    changes = _changes_schema(view, view.asked_changes)
     return _object({"reason": _REASON, "changes": changes})
 
 
-def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) -> dict[str, Any]:
+def slate_schema(view: SearchView, names: Sequence[str], arms: Collection[Arm]) -> dict[str, Any]:
     """Return the JSON schema of a choice from a slate.
 
     One object, whose changes may be missing: hosted servers refuse alternatives at the top.
@@ -55,8 +55,8 @@ def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) ->
     }
     schema = _object(chosen)
     if "own" in arms:
-        schema["properties"]["changes"] = _changes_schema(memory, memory.asked_changes)
-        idea = _changes_schema(memory, min(FEW_CHANGES, memory.asked_changes))
+        schema["properties"]["changes"] = _changes_schema(view, view.asked_changes)
+        idea = _changes_schema(view, min(FEW_CHANGES, view.asked_changes))
         schema["properties"]["ideas"] = {"type": "array", "items": idea, "maxItems": MAX_IDEAS}
     return schema
 
@@ -75,11 +75,11 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _changes_schema(memory: Memory, most: int) -> dict[str, Any]:
-    now = memory.menu.knob_values(memory.reference)
+def _changes_schema(view: SearchView, most: int) -> dict[str, Any]:
+    now = view.menu.knob_values(view.reference)
     changes = [
         _object({"knob": {"type": "string", "enum": [name]}, "value": schema})
-        for name, knob in memory.menu.knobs.items()
+        for name, knob in view.menu.knobs.items()
         if (schema := value_schema(knob.domain, now[name])) is not None
     ]
     return {
@@ -117,15 +117,15 @@ def listed(domain: Domain) -> list[Scalar]:
     return list(dict.fromkeys(values))
 
 
-def example_text(memory: Memory, budget: Budget) -> str:
+def example_text(view: SearchView, budget: Budget) -> str:
     """Return a reply that sets one knob to a random value, which differs each iteration.
 
     Small models repeat an example word for word. So it is an untried config that may be trained if
     one is found: neither the menu's defaults nor the reference.
     """
-    rng = rng_for("example", memory)
-    menu = memory.menu
-    now = menu.knob_values(memory.reference)
+    rng = rng_for("example", view)
+    menu = view.menu
+    now = menu.knob_values(view.reference)
     name, changes = "", {}
     for _ in range(DRAWS):
         name = rng.choice(list(menu.domains))
@@ -133,29 +133,29 @@ def example_text(memory: Memory, budget: Budget) -> str:
         if changes[name] == menu.defaults[name]:
             continue
         with suppress(SpecError):
-            config = menu.apply(memory.reference, changes)
-            is_new = config != memory.reference and config.config_hash not in memory.tried
+            config = menu.apply(view.reference, changes)
+            is_new = config != view.reference and config.config_hash not in view.tried
             if is_new and menu.why_broken(config, budget) is None:
                 break
-    reason = json.dumps(f"{_cited(memory)}; {name} is {json.dumps(now[name])} now")
+    reason = json.dumps(f"{_cited(view)}; {name} is {json.dumps(now[name])} now")
     listed_changes = json.dumps([{"knob": knob, "value": one} for knob, one in changes.items()])
     return f'{{"reason": {reason}, "changes": {listed_changes}}}'
 
 
-def slate_example(memory: Memory, names: Sequence[str]) -> str:
+def slate_example(view: SearchView, names: Sequence[str]) -> str:
     """Return a pick by chance, with a reason that cites a measurement; another each iteration."""
-    pick = rng_for("example", memory).choice(names)
-    reason = f"{_cited(memory)}, and {pick} changes most of the same knobs"
+    pick = rng_for("example", view).choice(names)
+    reason = f"{_cited(view)}, and {pick} changes most of the same knobs"
     return json.dumps({"reason": reason, "pick": pick, "expected_delta": 0})
 
 
-def _cited(memory: Memory) -> str:
+def _cited(view: SearchView) -> str:
     """Return a clause on the best config other than the reference, as the prompt writes it."""
-    entries = memory.evidence.configs
-    reference = entries.get(memory.reference.config_hash)
+    entries = view.evidence.configs
+    reference = entries.get(view.reference.config_hash)
     others = [one for one in entries.values() if one is not reference and one.scores]
     best = min(others, key=lambda one: one.mean, default=None)
     measured = None if best is None else contrast(best, reference, None)
     if best is None or measured is None:
         return "nothing but the reference is measured"
-    return f"{memory.menu.measure.counted(measured.delta)} was measured in #{best.iter}"
+    return f"{view.menu.measure.counted(measured.delta)} was measured in #{best.iter}"

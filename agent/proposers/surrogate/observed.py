@@ -31,7 +31,7 @@ from typing import Self
 
 import numpy as np
 
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.space import Floats, Space, Values
 from trajectory.evidence import ConfigEvidence, Evidence
@@ -98,7 +98,7 @@ class Scores:
     @classmethod
     def of(
         cls,
-        memory: Memory,
+        view: SearchView,
         space: Space,
         observed: Sequence[ConfigEvidence],
         priors: Sequence[tuple[Values, float]] = (),
@@ -108,13 +108,13 @@ class Scores:
         :param observed: configs with scores.
         :param priors: knobs and scores of configs measured elsewhere, placed last.
         """
-        noise = Noise.of(memory.evidence) or Noise(0.0, 0, 0.0)
-        reference = memory.evidence.configs[memory.reference.config_hash]
+        noise = Noise.of(view.evidence) or Noise(0.0, 0, 0.0)
+        reference = view.evidence.configs[view.reference.config_hash]
         effects = {
             seed: noise.shared * (score - reference.mean)
             for seed, score in reference.scores.items()
         }
-        seen = [(memory.menu.knob_values(entry.config), entry) for entry in observed]
+        seen = [(view.menu.knob_values(entry.config), entry) for entry in observed]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
         # Means without the seeds' effects on the reference.
         scores = [
@@ -145,22 +145,22 @@ MOST = 100
 """Most points of all priors together, which bounds the time."""
 
 
-def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
+def prior_points(view: SearchView, measured: int) -> list[tuple[Values, float]]:
     """Return the knobs and scores of the priors' configs used in this iteration, in their order.
 
     None while this campaign's own scale is unknown, or if its runs do not differ at all.
     """
-    baseline = memory.evidence.configs.get(memory.evidence.baseline_hash or "")
-    sigma = memory.evidence.sigma
-    if not memory.priors or baseline is None or not baseline.n or not sigma:
+    baseline = view.evidence.configs.get(view.evidence.baseline_hash or "")
+    sigma = view.evidence.sigma
+    if not view.priors or baseline is None or not baseline.n or not sigma:
         return []
-    rng = rng_for("priors", memory)
+    rng = rng_for("priors", view)
     chance = PRIOR_WORTH / (PRIOR_WORTH + measured)
-    every = [config for prior in memory.priors for config in prior.configs]
+    every = [config for prior in view.priors for config in prior.configs]
     chosen = [config for config in every if rng.random() < chance]
     if len(chosen) > MOST:
         chosen = [chosen[place] for place in sorted(rng.sample(range(len(chosen)), MOST))]
-    domains, defaults = memory.menu.domains, memory.menu.defaults
+    domains, defaults = view.menu.domains, view.menu.defaults
     return [
         (
             defaults | {name: domains[name].normal(value) for name, value in config.values.items()},

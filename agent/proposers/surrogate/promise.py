@@ -7,14 +7,14 @@ from typing import Self
 
 import numpy as np
 
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed, Scores
 from agent.proposers.surrogate.space import Floats, Space, Values
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig
+from trainer.schema import AnyConfig
 from trajectory.ranking import Noise
 
 ELITES = 8
@@ -58,7 +58,7 @@ class Promise:
     @classmethod
     def of(
         cls,
-        memory: Memory,
+        view: SearchView,
         observed: Observed,
         priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
@@ -66,10 +66,10 @@ class Promise:
 
         :param priors: knobs and scores of configs measured elsewhere.
         """
-        space = Space.of(_domains(memory))
-        seen = Scores.of(memory, space, observed.measured, priors)
+        space = Space.of(_domains(view))
+        seen = Scores.of(view, space, observed.measured, priors)
         model = GaussianProcess.fit(seen.points, seen.targets, seen.variances, space.knobs)
-        failed = _points(memory, space, [entry.config for entry in observed.failed])
+        failed = _points(view, space, [entry.config for entry in observed.failed])
         failing = None
         if len(failed):
             both = np.concatenate([seen.points, failed])
@@ -77,7 +77,7 @@ class Promise:
             failing = model.about(both, share, np.full(len(both), FAILURE_VARIANCE))
         believed_N = model.predict(seen.points)[0]
         order = np.argsort(believed_N, kind="stable")[: ELITES + 1]
-        pending = _points(memory, space, memory.pending)
+        pending = _points(view, space, view.pending)
         # assume their expected scores, so that further proposals explore elsewhere
         if len(pending):
             model = model.about(
@@ -85,7 +85,7 @@ class Promise:
                 np.concatenate([seen.targets, model.predict(pending)[0]]),
                 np.concatenate([seen.variances, np.full(len(pending), CERTAIN)]),
             )
-        now = memory.menu.knob_values(memory.reference)
+        now = view.menu.knob_values(view.reference)
         reference_bar = float(model.predict(space.points([now]))[0][0])
         here = seen.points[: len(seen.points) - len(priors)]
         return cls(
@@ -95,7 +95,7 @@ class Promise:
             failing=failing,
             reference_bar=reference_bar,
             best_bar=min([reference_bar, *model.predict(here)[0].tolist()]),
-            provable=provable(memory) / seen.unit,
+            provable=provable(view) / seen.unit,
             unit=seen.unit,
             elites=tuple(seen.values[place] for place in order if seen.values[place] != now),
         )
@@ -118,22 +118,22 @@ class Promise:
         return delta_M.tolist(), (sd_M * np.maximum(score_M, 1) * self.unit).tolist()
 
 
-def provable(memory: Memory) -> float:
+def provable(view: SearchView) -> float:
     """Return the least gain that a whole race keeps, as a difference of objectives; 0 while the
     noise or the rules are unknown."""
-    noise, rules = Noise.of(memory.evidence), memory.rules
+    noise, rules = Noise.of(view.evidence), view.rules
     if noise is None or rules is None:
         return 0.0
-    runs = memory.evidence.configs[memory.reference.config_hash].n
+    runs = view.evidence.configs[view.reference.config_hash].n
     return rules.z_keep * noise.stderr(rules.max_runs, runs)
 
 
-def _domains(memory: Memory) -> dict[str, Domain]:
+def _domains(view: SearchView) -> dict[str, Domain]:
     """Return the knobs' domains; of code, the functions seen so far, if there are several."""
-    domains = dict(memory.menu.domains)
-    for name in memory.menu.code_knobs:
-        configs = (memory.reference, *(one.config for one in memory.evidence.configs.values()))
-        seen = sorted({str(memory.menu.knob_value(config, name)) for config in configs})
+    domains = dict(view.menu.domains)
+    for name in view.menu.code_knobs:
+        configs = (view.reference, *(one.config for one in view.evidence.configs.values()))
+        seen = sorted({str(view.menu.knob_value(config, name)) for config in configs})
         if len(seen) > 1:
             domains[name] = Choices(choices=tuple(seen))
         else:
@@ -141,6 +141,6 @@ def _domains(memory: Memory) -> dict[str, Domain]:
     return domains
 
 
-def _points(memory: Memory, space: Space, configs: Sequence[AnyConfig]) -> Floats:
-    values = [memory.menu.knob_values(config) for config in configs]
+def _points(view: SearchView, space: Space, configs: Sequence[AnyConfig]) -> Floats:
+    values = [view.menu.knob_values(config) for config in configs]
     return space.points([one for one in values if space.contains(one)])

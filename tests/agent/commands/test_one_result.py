@@ -9,7 +9,7 @@ from agent.commands.campaign_view import CampaignView
 from agent.commands.night.status import Glance
 from agent.commands.night.top import own_board
 from agent.commands.record.report import summary
-from agent.workbench.conclusion import report as confirm_lines
+from agent.session.conclusion import report as confirm_lines
 from autoresearch.words import rate_text
 from tests.support.confirmed import confirmation
 from tests.support.present import known
@@ -17,7 +17,7 @@ from tests.support.reports import simulated
 from tests.support.rows import write_journal
 from tests.support.simulated.commands import SimulatedOwn
 from tests.trajectory.live.server import client
-from trainer.spec import BPB
+from trainer.schema import BPB
 from trajectory.evidence import Evidence
 from trajectory.headline import Headline
 from trajectory.power import Power

@@ -104,7 +104,7 @@ def test_a_command_s_device_is_the_one_that_the_driver_sees(tmp_path: Path) -> N
     code = """
 from rich.console import Console
 from agent.menu.files import load_menu
-from agent.workbench.lane_opening import choose_device
+from agent.session.lane_opening import choose_device
 print(choose_device(load_menu("own.toml"), {}, Console(quiet=True)))
 """
     for ends, device in (("0", "cuda"), ("100", "cpu")):

@@ -24,7 +24,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trainer.spec import CurvePoint, TrialFailed
+from trainer.schema import CurvePoint, TrialFailed
 from trajectory.evidence import Evidence
 from trajectory.formats.mlflow_runs import run_status
 from trajectory.history.tables import sqlite_path, sqlite_url

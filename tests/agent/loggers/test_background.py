@@ -14,7 +14,7 @@ from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
 from tests.support.trials import trial_spec
-from trainer.spec import CurvePoint, Place
+from trainer.schema import CurvePoint, Place
 
 ROW = iteration_row(1, None)
 POINT = CurvePoint(step=1, tokens=64, loss=5.0, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)

@@ -11,7 +11,7 @@ from agent.proposers.draws import Edits
 from agent.proposers.llm.prompt import Prompter
 from autoresearch.errors import MenuError
 from tests.support.memories import constants, fresh_memory
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 KNOBS = """
 name = "families"

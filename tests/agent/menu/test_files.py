@@ -12,7 +12,7 @@ from agent.proposers.llm.reply_form import proposal_schema
 from autoresearch.errors import MenuError, SpecError
 from tests.support.memories import constants, fresh_memory
 from trainer.machine.flops import TrainingFlops
-from trainer.spec import AnyConfig, Budget, gpt
+from trainer.schema import AnyConfig, Budget, gpt
 
 STEPS_60 = Budget(unit="steps", amount=60)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.menu.files import parse_menu
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.contrasts import effects
 from agent.proposers.draws import RandomProposer
 from agent.proposers.llm.prompt import Prompter
@@ -16,7 +16,7 @@ from agent.proposers.sampler import SamplerProposer
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import constants, fresh_memory, remember
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.evidence import Evidence
 
 TOML = """
@@ -127,8 +127,8 @@ def test_a_model_is_told_what_follows_and_offered_only_knobs() -> None:
     schema = proposal_schema(fresh_memory(MENU))
     offered = schema["properties"]["changes"]["items"]["anyOf"]
     assert [each["properties"]["knob"]["enum"] for each in offered] == [["d_model"], ["lr"]]
-    memory = Memory(MENU, MENU.baseline, Evidence(), iter=1, seed=0, max_changes=2)
-    text = Prompter(Budget()).prompt(memory).messages[0].content
+    view = SearchView(MENU, MENU.baseline, Evidence(), iter=1, seed=0, max_changes=2)
+    text = Prompter(Budget()).prompt(view).messages[0].content
     assert "cannot be set: n_layer = (d_model + 64) // 128, n_head = d_model / 64" in text
 
 
@@ -244,15 +244,15 @@ def test_proposers_turn_ratios_as_any_knob(
     menu = parse_menu(RATIOS, "ratios.toml")
     rails = Rails(menu, budget=Budget())
     rng = Random(3)
-    memory = fresh_memory(menu)
+    view = fresh_memory(menu)
     turned: set[str] = set()
     for _ in range(20):
-        offer = kind(rails).propose(memory)
+        offer = kind(rails).propose(view)
         changes = offer.reply.changes
         turned |= changes.keys()
-        assert rails.check(offer.reply, memory.reference).verdict.allowed
-        memory = remember(memory, changes, 3.8 + rng.random() / 10)
+        assert rails.check(offer.reply, view.reference).verdict.allowed
+        view = remember(view, changes, 3.8 + rng.random() / 10)
     assert {"head_dim", "ffn_ratio"} <= turned
-    effects_of = effects(menu, memory.evidence.configs.values(), None)
+    effects_of = effects(menu, view.evidence.configs.values(), None)
     assert effects_of.keys() <= menu.knobs.keys()
     assert {"head_dim", "ffn_ratio"} & effects_of.keys()

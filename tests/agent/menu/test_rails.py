@@ -10,7 +10,7 @@ from agent.menu.files import load_menu, parse_menu
 from agent.menu.rails import Checked, Rails
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
-from trainer.spec import Budget, Config
+from trainer.schema import Budget, Config
 from trajectory.proposals import Proposal
 
 MENU = load_menu("cpu-tiny")

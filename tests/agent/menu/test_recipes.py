@@ -4,7 +4,7 @@ import pytest
 
 from agent.menu.files import load_menu
 from trainer.memory.parts import parameter_count
-from trainer.spec import gpt
+from trainer.schema import gpt
 
 
 @pytest.mark.parametrize(

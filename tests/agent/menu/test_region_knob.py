@@ -12,11 +12,11 @@ from agent.menu.scripts.metrics import Candidate
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.reading import script_of
 from agent.menu.scripts.reported import Reported
-from agent.workbench.own_trainer import command_of
+from agent.session.own_trainer import command_of
 from autoresearch.errors import MenuError
 from trainer.command.filling import filled
+from trainer.schema import CommandConfig, TrialSpec
 from trainer.script.editing import edited
-from trainer.spec import CommandConfig, TrialSpec
 
 SCRIPT = """\
 import argparse, torch

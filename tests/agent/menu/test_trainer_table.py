@@ -7,12 +7,12 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.menu.rails import Rails
 from agent.menu.trainer_table import evaluation_text
-from agent.workbench.own_trainer import command_of
+from agent.session.own_trainer import command_of
 from autoresearch.errors import MenuError, SpecError
 from tests.support.commands import command_spec, script
 from tests.support.own_menus import OWN_MENU
 from trainer.command.filling import filled
-from trainer.spec import Command, CommandConfig, Measure
+from trainer.schema import Command, CommandConfig, Measure
 
 TRAINER = """
 command = ["python", "train.py", "--lr={lr}", "--depth={depth}", "--w={warm}", "--n={steps}"]

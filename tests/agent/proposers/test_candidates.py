@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.draws import Draw, Edit, Edits, first_allowed, gate
 from agent.proposers.sampler import CHECKED, climbed, crossed, drawn
 from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
 from agent.proposers.surrogate.space import Floats
 from tests.support.memories import MENU, fresh_memory, remember
-from trainer.spec import Budget, Config, gpt
+from trainer.schema import Budget, Config, gpt
 
 RAILS = Rails(MENU, budget=Budget())
 KNOBS = len(MENU.knobs)
@@ -32,35 +32,35 @@ def rate(config: Config) -> float:
     return 3.5 + abs(rate) + abs(beta2)
 
 
-def told(score: Callable[[Config], float], iterations: int = 60) -> Memory:
+def told(score: Callable[[Config], float], iterations: int = 60) -> SearchView:
     """Return a memory of random near and far edits that pass the rails, with their scores."""
-    rng, memory = Random(0), replace(fresh_memory(), max_changes=KNOBS)
-    while memory.iter <= iterations:
-        edits = Edits.of(memory)
+    rng, view = Random(0), replace(fresh_memory(), max_changes=KNOBS)
+    while view.iter <= iterations:
+        edits = Edits.of(view)
         every = (Draw(edits.small(rng) if n % 2 else edits.whole(rng), "") for n in range(5000))
-        draw = first_allowed(RAILS, memory, every, 5000)
+        draw = first_allowed(RAILS, view, every, 5000)
         assert draw is not None
-        config = gpt(MENU.apply(memory.reference, draw.changes))
-        memory = remember(memory, draw.changes, score(config) + rng.gauss(0, 0.01))
-    return memory
+        config = gpt(MENU.apply(view.reference, draw.changes))
+        view = remember(view, draw.changes, score(config) + rng.gauss(0, 0.01))
+    return view
 
 
 WIDTH, RATE = told(width), told(rate)
 
 
-def promise_of(memory: Memory) -> Promise:
-    return Promise.of(memory, Observed.of(memory.evidence))
+def promise_of(view: SearchView) -> Promise:
+    return Promise.of(view, Observed.of(view.evidence))
 
 
-def allowed_in(memory: Memory) -> Callable[[Edit], bool]:
-    passes = gate(RAILS, memory)
+def allowed_in(view: SearchView) -> Callable[[Edit], bool]:
+    passes = gate(RAILS, view)
     return lambda edit: passes(Draw(edit, "because"))
 
 
-@pytest.mark.parametrize("memory", [WIDTH, pytest.param(RATE, marks=pytest.mark.slow)])
-def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> None:
+@pytest.mark.parametrize("view", [WIDTH, pytest.param(RATE, marks=pytest.mark.slow)])
+def test_a_climb_ends_higher_than_the_draws_it_began_with(view: SearchView) -> None:
     """Only allowed configs count: where more weights score better, the climb leaves the menu."""
-    promise, edits, allowed = promise_of(memory), Edits.of(memory), allowed_in(memory)
+    promise, edits, allowed = promise_of(view), Edits.of(view), allowed_in(view)
 
     def best(found: list[Edit], worth_M: Floats) -> float:
         places = np.argsort(-worth_M, kind="stable").tolist()
@@ -77,8 +77,8 @@ def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> Non
 @pytest.mark.slow
 def test_where_the_way_up_leads_out_of_the_menu_what_is_allowed_is_among_the_first() -> None:
     """A climb that ignores the rails ranks up to hundreds of refused configs first."""
-    memory = told(width, 100)
-    promise, edits, allowed = promise_of(memory), Edits.of(memory), allowed_in(memory)
+    view = told(width, 100)
+    promise, edits, allowed = promise_of(view), Edits.of(view), allowed_in(view)
     first: dict[bool, list[int]] = {True: [], False: []}
     for seed in range(12):
         for heeded, leads in ((True, allowed), (False, bool)):
@@ -92,9 +92,9 @@ def test_where_the_way_up_leads_out_of_the_menu_what_is_allowed_is_among_the_fir
 
 @pytest.mark.parametrize("most", [1, 3, KNOBS])
 def test_every_candidate_is_an_edit_within_the_menu_and_there_once(most: int) -> None:
-    memory = replace(RATE, max_changes=most)
-    promise, edits = promise_of(memory), Edits.of(memory)
-    found, worth_M = climbed(Random(1), edits, promise, promise.best_bar, allowed_in(memory))
+    view = replace(RATE, max_changes=most)
+    promise, edits = promise_of(view), Edits.of(view)
+    found, worth_M = climbed(Random(1), edits, promise, promise.best_bar, allowed_in(view))
     assert len(found) == len(worth_M) == len({frozenset(edit.items()) for edit in found})
     assert len(climbed(Random(1), edits, promise, promise.best_bar, lambda _: False)[0]) > 100
     for edit in found:

@@ -7,7 +7,7 @@ import pytest
 from agent.menu.rails import Rails
 from agent.menu.replies import ParsedReply, read_code_reply
 from agent.menu.reply_objects import ReplyError
-from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.base import Offer, ProposerError, SearchView
 from agent.proposers.code import CodeSplit, LibraryProposer
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.sampler import SamplerProposer
@@ -16,7 +16,7 @@ from tests.support.endpoints import model_at
 from tests.support.memories import fresh_memory, remember
 from tests.support.openai_server import OpenAIServer, says
 from tests.support.rows import iteration_row
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.rows import Decision
@@ -32,7 +32,7 @@ MIXES = "def activation(x):\n    return x - x.mean(0, keepdim=True)"
 
 
 class Numbers:
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         return NUMBER
 
 
@@ -41,7 +41,7 @@ class Writer:
         self.error = error
         self.asked: list[str] = []
 
-    def write(self, memory: Memory, name: str) -> Offer:
+    def write(self, view: SearchView, name: str) -> Offer:
         self.asked.append(name)
         if self.error:
             raise self.error
@@ -54,29 +54,29 @@ def turns(writer: Writer | None = None) -> CodeSplit:
     return CodeSplit(Numbers(), LibraryProposer(RAILS, Numbers()), write)
 
 
-def memory_that_earned(code: float, numbers: float) -> Memory:
-    memory = fresh_memory(MENU)
+def memory_that_earned(code: float, numbers: float) -> SearchView:
+    view = fresh_memory(MENU)
     earnings = {CODE: Credit(), NUMBERS: Credit()}
     for _ in range(20):
         earnings = {CODE: earnings[CODE].after(code), NUMBERS: earnings[NUMBERS].after(numbers)}
-    memory.evidence.earnings = earnings
-    return memory
+    view.evidence.earnings = earnings
+    return view
 
 
-def kinds(proposer: CodeSplit, memory: Memory, count: int = 60) -> Counter[str]:
-    offers = [proposer.propose(replace(memory, iter=n)) for n in range(1, count + 1)]
+def kinds(proposer: CodeSplit, view: SearchView, count: int = 60) -> Counter[str]:
+    offers = [proposer.propose(replace(view, iter=n)) for n in range(1, count + 1)]
     assert all((one.record.arm == CODE) == (one.record.kind != "sampler") for one in offers)
     return Counter(one.record.kind for one in offers)
 
 
 def test_turns_follow_what_has_earned_more() -> None:
-    for memory, least, most in (
+    for view, least, most in (
         (fresh_memory(MENU), 15, 45),
         (memory_that_earned(1.5, 0.0), 50, 60),
         (memory_that_earned(0.0, 1.5), 0, 10),
         (fresh_memory(), 0, 0),  # without code knobs
     ):
-        assert least <= kinds(turns(), memory)["library"] <= most
+        assert least <= kinds(turns(), view)["library"] <= most
 
 
 def test_a_model_writes_at_least_half_of_the_code() -> None:
@@ -89,8 +89,8 @@ def test_a_model_writes_at_least_half_of_the_code() -> None:
 def test_the_library_stands_in_for_a_model_that_fails() -> None:
     failed = Attempt(raw="?", verdict=Verdict(allowed=False, rail="code", why="no"))
     writer = Writer(ProposerError("no usable reply", (failed,)))
-    memory = memory_that_earned(1.5, 0.0)
-    offers = [turns(writer).propose(replace(memory, iter=n)) for n in range(1, 30)]
+    view = memory_that_earned(1.5, 0.0)
+    offers = [turns(writer).propose(replace(view, iter=n)) for n in range(1, 30)]
     stood_in = [one for one in offers if one.record.fallback]
     assert stood_in
     assert {one.record.kind for one in stood_in} == {"library"}
@@ -147,16 +147,16 @@ def test_bad_replies_are_refused_with_a_reason_until_a_good_one() -> None:
 
 
 def test_the_prompt_shows_the_contract_the_present_function_and_every_variant() -> None:
-    memory = fresh_memory(MENU)
+    view = fresh_memory(MENU)
     for score, code in ((3.7, GOOD), (4.4, "return torch.sin(x)"), (None, "return x")):
-        memory = remember(memory, {KEY: code}, score)
+        view = remember(view, {KEY: code}, score)
     why = "code.activation: x.shape counts sequences and tokens; use .shape[-1]"
     refused = iteration_row(
         9, None, changes={KEY: "return x / x.shape[0]"},
         verdict=Verdict(allowed=False, rail="code", why=why),
     )  # fmt: skip
-    memory.evidence.add(refused)
-    (message,) = Prompter(Budget()).code_prompt(memory, KEY).messages
+    view.evidence.add(refused)
+    (message,) = Prompter(Budget()).code_prompt(view, KEY).messages
     text = message.content
     parts = (
         MENU.code_knobs[KEY].signature, "return F.gelu(x)", "-", "F.relu(x) ** 3", "torch.sin(x)",
@@ -165,9 +165,9 @@ def test_the_prompt_shows_the_contract_the_present_function_and_every_variant() 
     places = [text.find(part) for part in parts]
     assert min(places) >= 0
     assert places[3:5] == sorted(places[3:5])
-    assert Prompter(Budget(), tokens=900).code_prompt(memory, KEY).tokens <= 900
+    assert Prompter(Budget(), tokens=900).code_prompt(view, KEY).tokens <= 900
     with pytest.raises(ProposerError):
-        Prompter(Budget(), tokens=200).code_prompt(memory, KEY)
+        Prompter(Budget(), tokens=200).code_prompt(view, KEY)
 
 
 @pytest.mark.parametrize(
@@ -179,16 +179,16 @@ def test_a_reply_without_one_function_is_refused(raw: str) -> None:
 
 
 def test_the_sampler_goes_on_from_a_reference_with_code_of_others() -> None:
-    memory = fresh_memory(MENU)
+    view = fresh_memory(MENU)
     changes = [
         {KEY: GOOD},
         {KEY: "return torch.sin(x)"},
         *({"lr": 1e-3 + n / 1e4} for n in range(1, 9)),
     ]
     for number, change in enumerate(changes):
-        memory = remember(memory, change, 3.9 - 0.01 * number)
-    memory = replace(memory, reference=MENU.apply(MENU.baseline, {KEY: GOOD}), max_changes=16)
+        view = remember(view, change, 3.9 - 0.01 * number)
+    view = replace(view, reference=MENU.apply(MENU.baseline, {KEY: GOOD}), max_changes=16)
     sampler = SamplerProposer(RAILS, chance=0.0)
     for iteration in range(100, 105):
-        offer = sampler.propose(replace(memory, iter=iteration))
-        assert RAILS.check(offer.reply, memory.reference).verdict.allowed
+        offer = sampler.propose(replace(view, iter=iteration))
+        assert RAILS.check(offer.reply, view.reference).verdict.allowed

@@ -6,13 +6,13 @@ from statistics import fmean
 import pytest
 
 from agent.menu.replies import read_reply
-from agent.proposers.base import Memory, Offer, Proposer, ProposerError
+from agent.proposers.base import Offer, Proposer, ProposerError, SearchView
 from agent.proposers.choice import choose_proposer
 from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import SIZE, FallbackProposer, HybridProposer, Slate
 from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
-from agent.search.first_row import new_settings
+from agent.search.campaign_start import new_settings
 from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
@@ -32,17 +32,17 @@ class Model:
         self.error = error
         self.asked: list[tuple[int, Slate, Collection[Arm]]] = []
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         if self.error is not None:
             raise self.error
         return Offer(read_reply(OWN), ProposerRecord(kind="llm"))
 
-    def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
-        self.asked.append((memory.iter, slate, arms))
-        return self.propose(memory)
+    def choose(self, view: SearchView, slate: Slate, arms: Collection[Arm]) -> Offer:
+        self.asked.append((view.iter, slate, arms))
+        return self.propose(view)
 
 
-def at(iteration: int, seed: int = 7) -> Memory:
+def at(iteration: int, seed: int = 7) -> SearchView:
     return replace(fresh_memory(), iter=iteration, seed=seed)
 
 
@@ -100,11 +100,11 @@ def test_eight_turns_take_a_harmful_arms_share_and_leave_a_half_good_ones(
 
 def test_turns_follow_from_the_rows_alone() -> None:
     """A new hybrid proposer makes the same choice as one that ran all night."""
-    memory = replace(memory_of(20), iter=21)
+    view = replace(memory_of(20), iter=21)
     old = hybrid_of(Model(), 0.5)
-    chosen = [old.arms(replace(memory, iter=n)) for n in range(21, 60)]
+    chosen = [old.arms(replace(view, iter=n)) for n in range(21, 60)]
     assert len(set(chosen)) > 1
-    again = replace(memory, evidence=memory.evidence.snapshot())
+    again = replace(view, evidence=view.evidence.snapshot())
     assert [hybrid_of(Model(), 0.5).arms(replace(again, iter=n)) for n in range(21, 60)] == chosen
 
 
@@ -119,21 +119,19 @@ def test_shares_of_nothing_and_everything(share: float, asked: int) -> None:
 
 
 def test_a_slate_holds_the_samplers_own_proposal_and_other_allowed_ones() -> None:
-    memory, model = memory_of(30), Model()
-    hybrid_of(model).propose(memory)
+    view, model = memory_of(30), Model()
+    hybrid_of(model).propose(view)
     ((_, slate, arms),) = model.asked
     assert arms == ("pick", "own")
-    assert slate.offers[0].reply == SamplerProposer(RAILS).propose(memory).reply
-    configs = {
-        RAILS.check(one.reply, memory.reference, memory.tried).config for one in slate.offers
-    }
+    assert slate.offers[0].reply == SamplerProposer(RAILS).propose(view).reply
+    configs = {RAILS.check(one.reply, view.reference, view.tried).config for one in slate.offers}
     assert len(configs - {None}) == SIZE
     assert all(one.sd > 0 for one in slate.candidates)
     predicted = slate.prediction(slate.candidates[1].changes)
     assert predicted.delta == pytest.approx(slate.candidates[1].delta)
     assert predicted.slate_delta == pytest.approx(fmean(one.delta for one in slate.candidates))
     assert predicted.slate_sd > min(one.sd for one in slate.candidates)
-    searched = replace(memory, iter=1, evidence=credited(search=50 * [1.0], pick=50 * [-1.0]))
+    searched = replace(view, iter=1, evidence=credited(search=50 * [1.0], pick=50 * [-1.0]))
     record = hybrid_of(Model(), 0.5).propose(searched).record
     assert (record.kind, record.prediction is None) == ("sampler", False)
 
@@ -172,13 +170,13 @@ def test_a_full_disk_and_a_stop_end_the_turn(error: BaseException) -> None:
 def test_chance_takes_the_turn_of_a_sampler_that_fails(kind: str, tmp_path: Path) -> None:
     unusable = PriorConfig({"a knob of no menu": 1e-3}, 0.0)
     prior = Prior("x", "0" * 64, 20, (unusable,) * 20, (), 0, None)
-    memory, model = replace(at(1), priors=(prior,)), Model()
+    view, model = replace(at(1), priors=(prior,)), Model()
     with pytest.raises(KeyError):
-        SamplerProposer(RAILS).propose(memory)
+        SamplerProposer(RAILS).propose(view)
     settings = new_settings(MENU, "cpu-tiny", {"proposer": kind})
     chosen = choose_proposer(settings, Environment(), RAILS, directory=tmp_path, priors=1)
     hybrid = HybridProposer(RandomProposer(RAILS), model.choose, RAILS, share=1)
-    for record in (chosen.proposer.propose(memory).record, hybrid.propose(memory).record):
+    for record in (chosen.proposer.propose(view).record, hybrid.propose(view).record):
         assert record.kind == "random"
         assert "KeyError" in (record.fallback or "")
     assert not model.asked, "there is no slate without a surrogate"

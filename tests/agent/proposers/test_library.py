@@ -16,7 +16,7 @@ from tests.support.memories import fresh_memory, remember
 from tests.support.scripted import ScriptedProposer
 from trainer.code import SLOTS, check_statically, normalize, slot_of
 from trainer.code_check import checks
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 MENU = code_menu()
 RAILS = Rails(MENU, budget=Budget())

@@ -10,7 +10,7 @@ import pytest
 
 from agent.menu.rails import Rails
 from agent.menu.replies import ParsedReply
-from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.base import Offer, ProposerError, SearchView
 from agent.proposers.draws import RandomProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
@@ -21,7 +21,7 @@ from tests.support.memories import MENU, fresh_memory
 from tests.support.nights import work, written
 from tests.support.openai_server import Handler, OpenAIServer, says
 from tests.support.waiting import wait_until
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import ProposerRecord
 
 RAILS = Rails(MENU, budget=Budget())
@@ -34,7 +34,7 @@ class Slow:
         self.may = threading.Event()
         self._error = error
 
-    def propose(self, memory: Memory) -> Offer:
+    def propose(self, view: SearchView) -> Offer:
         assert self.may.wait()
         if self._error is not None:
             raise self._error
@@ -75,12 +75,12 @@ def test_nobody_waits_for_a_thread_at_the_end() -> None:
 class InFlight(RandomProposer):
     """Propose what is in flight, where something is."""
 
-    def propose(self, memory: Memory) -> Offer:
-        offer = super().propose(memory)
-        if not memory.pending:
+    def propose(self, view: SearchView) -> Offer:
+        offer = super().propose(view)
+        if not view.pending:
             return offer
-        now = MENU.knob_values(memory.reference)
-        flying = MENU.knob_values(memory.pending[0])
+        now = MENU.knob_values(view.reference)
+        flying = MENU.knob_values(view.pending[0])
         changes = {name: value for name, value in flying.items() if value != now[name]}
         return replace(offer, reply=ParsedReply(changes, "again"))
 
@@ -96,11 +96,11 @@ class FailsAhead(RandomProposer):
 
     asked: ClassVar[threading.Event] = threading.Event()
 
-    def propose(self, memory: Memory) -> Offer:
-        if memory.iter > 1:
+    def propose(self, view: SearchView) -> Offer:
+        if view.iter > 1:
             self.asked.set()
             raise ProposerError("exhausted")
-        return super().propose(memory)
+        return super().propose(view)
 
 
 def test_an_error_that_comes_too_late_is_no_news(

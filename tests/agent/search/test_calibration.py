@@ -13,8 +13,8 @@ from agent.menu.files import ProxyMenu, load_menu
 from agent.search.calibration import Calibration
 from agent.search.calibration_plan import CalibrationPlan
 from agent.search.campaign import Campaign
+from agent.search.campaign_start import new_settings
 from agent.search.experiment import ExperimentWatcher
-from agent.search.first_row import new_settings
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
@@ -26,7 +26,7 @@ from trainer.corpus import Corpus
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
 from trainer.memory.estimate import AnalyticMemory
-from trainer.spec import (
+from trainer.schema import (
     AnyConfig,
     Averaging,
     Config,

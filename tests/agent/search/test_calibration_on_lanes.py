@@ -14,7 +14,7 @@ from agent.search.trials import TrialRunner
 from tests.agent.search.test_calibration import World, campaign
 from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
-from trainer.spec import TrialFailed, TrialOk, TrialSpec
+from trainer.schema import TrialFailed, TrialOk, TrialSpec
 from trajectory.calibrated import Calibrated
 from trajectory.rows import CalibrationRow
 from trajectory.statistics.fidelity import Resampled

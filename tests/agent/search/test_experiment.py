@@ -13,7 +13,7 @@ from agent.cli import ENTRIES
 from agent.search.campaign import Campaign
 from agent.search.experiment import PlannedRun, fresh_seeds
 from agent.search.trials import TrialRunner
-from agent.workbench.experiments import ExperimentDisplay
+from agent.session.experiments import ExperimentDisplay
 from autoresearch.errors import CampaignError
 from funnel.attribution.result import Attribution, AttributionPlan, AttributionResult
 from funnel.stress import long_runs
@@ -24,7 +24,7 @@ from tests.support.rows import stress_row
 from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok, trial_spec
-from trainer.spec import Budget, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.schema import Budget, CurvePoint, TrialFailed, TrialOk, TrialSpec
 from trajectory.rows import (
     AttributionRow,
     EventRow,

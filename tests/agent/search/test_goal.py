@@ -6,7 +6,7 @@ import pytest
 
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
-from agent.search.first_row import new_settings
+from agent.search.campaign_start import new_settings
 from agent.search.stopping import DEFAULT_ITERATIONS, Goal, StopRequest, Work
 from agent.search.trial import left_s
 from autoresearch.errors import MachineryError, SettingsError
@@ -20,7 +20,7 @@ from tests.support.simulated.night import put_together
 from tests.support.trials import trial_spec
 from trainer.executors.base import Job
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, TrialSpec
+from trainer.schema import Budget, TrialSpec
 from trajectory.rows import Row
 
 

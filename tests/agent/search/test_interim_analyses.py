@@ -10,7 +10,7 @@ from agent.search.confirmation_plan import ConfirmPlan, FreshTexts
 from tests.support.confirmed import told
 from tests.support.memories import MENU
 from tests.support.rows import at, baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import Config, ScoredText, TextPart, TextScore, gpt
+from trainer.schema import Config, ScoredText, TextPart, TextScore, gpt
 from trajectory.confirmed import Confirmed, ConfirmText
 from trajectory.evidence import Evidence
 from trajectory.rows import ConfirmedRow, ConfirmRow

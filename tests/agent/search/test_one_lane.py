@@ -6,7 +6,7 @@ import pytest
 
 from agent.menu.files import parse_menu
 from agent.search.campaign import Campaign
-from agent.search.first_row import new_settings
+from agent.search.campaign_start import new_settings
 from agent.search.scribe import Scribe
 from agent.search.stopping import StopRequest
 from tests.support import nights

@@ -11,7 +11,7 @@ from agent.search.race import MARGIN_NATS, MARGIN_SDS, Race, prune_rule
 from tests.support.configs import config
 from tests.support.races import run_race
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
-from trainer.spec import Budget, Config, CurvePoint, PruneRule, TrialFailed, TrialOk
+from trainer.schema import Budget, Config, CurvePoint, PruneRule, TrialFailed, TrialOk
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise
 from trajectory.rows import BaselineRow, Decision, Role, Rules, TrialRecord

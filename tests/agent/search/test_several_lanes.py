@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent.proposers.base import Memory, Offer
+from agent.proposers.base import Offer, SearchView
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.stopping import Goal, Interrupted, StopRequest
@@ -22,7 +22,7 @@ from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Run
 from tests.support.timed import Killed
 from tests.support.worlds import RateWorld
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise
@@ -142,10 +142,10 @@ class Seeing(RandomProposer):
 
     seen: ClassVar[list[tuple[int, tuple[str, ...]]]] = []
 
-    def propose(self, memory: Memory) -> Offer:
-        self.seen.append((memory.iter, tuple(c.config_hash for c in memory.pending)))
-        assert not {c.config_hash for c in memory.pending} & memory.evidence.configs.keys()
-        return super().propose(memory)
+    def propose(self, view: SearchView) -> Offer:
+        self.seen.append((view.iter, tuple(c.config_hash for c in view.pending)))
+        assert not {c.config_hash for c in view.pending} & view.evidence.configs.keys()
+        return super().propose(view)
 
 
 def test_proposers_see_what_is_in_flight(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import TrialWatcher
 from agent.search.trials import TrialRunner
-from agent.workbench.own_trainer import one_script
+from agent.session.own_trainer import one_script
 from autoresearch.errors import CampaignError, MachineryError
 from tests.support import nights
 from tests.support.configs import config
@@ -20,7 +20,7 @@ from tests.support.worlds import RateWorld
 from trainer.executors.base import Finished
 from trainer.isolation.outcome import finished_trial
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import AnyConfig, Budget, CurvePoint, TrialOk, TrialSpec
+from trainer.schema import AnyConfig, Budget, CurvePoint, TrialOk, TrialSpec
 from trajectory.rows import TrialRecord
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}

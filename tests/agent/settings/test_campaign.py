@@ -5,9 +5,9 @@ import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign import Campaign
-from agent.search.first_row import first_row, new_settings, resumed_settings
+from agent.search.campaign_start import first_row, new_settings, resumed_settings
+from agent.session.own_trainer import command_of
 from agent.settings.campaign import CampaignSettings, EvaluationProtocol, Policy
-from agent.workbench.own_trainer import command_of
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import COMPILED_DIR
 from tests.support.own_menus import OWN_MENU

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agent.menu.files import load_menu
 from tests.support.simulated.commands import SimulatedToy
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.journal import read_rows
 from trajectory.rows import AttributionRow
 

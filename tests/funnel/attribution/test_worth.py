@@ -12,13 +12,13 @@ from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
 from funnel.attribution.result import AttributionPlan, lines, read_attribution
 from funnel.attribution.worth import EstimatedWorth, Scatter, contrast, worths
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from tests.support.attributions import names, simulated, worlds
 from tests.support.campaigns import installed
 from tests.support.present import known
 from tests.support.rows import at, ok, trial
 from tests.support.stressed import stressed_campaign
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.rows import AttributionRow, dump_row
 
 

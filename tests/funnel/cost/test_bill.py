@@ -21,7 +21,7 @@ from funnel.plan.timeline import (
     rated_speed,
     timeline_view,
 )
-from funnel.target.architecture import TargetArchitecture, load_target
+from funnel.targets.architecture import TargetArchitecture, load_target
 from tests.support.campaigns import installed
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial, write_journal

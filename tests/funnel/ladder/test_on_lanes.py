@@ -17,7 +17,7 @@ from tests.support.ladder_worlds import PACE, plan
 from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok
-from trainer.spec import TrialFailed, TrialOk, TrialSpec, gpt
+from trainer.schema import TrialFailed, TrialOk, TrialSpec, gpt
 from trajectory.rows import LadderPlanRow, LadderPredictionRow, LadderRow, StressVerdict
 
 

@@ -19,7 +19,7 @@ from funnel.ladder.shapes import (
 from tests.support.configs import config
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
-from trainer.spec import Config, make_config
+from trainer.schema import Config, make_config
 from trajectory.rows import LadderAsked, LadderPlanRow, Row
 
 ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0)

@@ -13,7 +13,7 @@ from funnel.ladder.result import LadderResult, ladder_result, make_prediction, r
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, stress_row
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.report.svg import draw
 from trajectory.rows import (
     Finalist,

@@ -15,7 +15,7 @@ from tests.support.confirmed import confirmation
 from tests.support.present import known
 from tests.support.rows import at
 from tests.support.stressed import stressed_campaign
-from trainer.spec import Config
+from trainer.schema import Config
 from trajectory.rows import FinalistsRow, dump_row
 
 FILES = {"README.md": b"one\n", "run.sh": b"#!/bin/sh\n"}

@@ -37,7 +37,7 @@ def test_the_plan_is_written_and_told_in_json(home: Path) -> None:
 
 
 def test_the_rule_comes_from_the_targets_file(stressed: Path, tmp_path: Path) -> None:
-    toml = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
+    toml = (ROOT / "funnel" / "targets" / "shipped" / "llama-7b.toml").read_text("utf-8")
     (tmp_path / "own.toml").write_text(f'{toml}\nlr_rule = "sqrt_width"\n')
     done = run(tmp_path, "handoff", "--target", "own.toml", "--campaign", stressed, "--json")
     assert done.returncode == 3, done.stderr

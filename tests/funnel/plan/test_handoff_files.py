@@ -15,13 +15,13 @@ from funnel.plan.booking import Terms
 from funnel.plan.handoff import Handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.utilisation import read_measured
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
 from tests.funnel.plan.test_megatron_flags import known_options, options
 from tests.support.configs import config
 from tests.support.plans import plan_of, written
 from tests.support.stressed import stressed_campaign
-from trainer.spec import make_config
+from trainer.schema import make_config
 
 
 @pytest.fixture(scope="module")

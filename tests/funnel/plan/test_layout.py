@@ -16,7 +16,7 @@ from funnel.plan.layout import (
     memory_use,
 )
 from funnel.plan.utilisation import fastest
-from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
+from funnel.targets.architecture import TargetArchitecture, load_target, shipped_targets
 from tests.support.plans import cluster
 
 

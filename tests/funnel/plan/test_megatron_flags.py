@@ -12,14 +12,14 @@ from funnel.plan.booking import CheckpointPlan, make_schedule
 from funnel.plan.layout import Layout
 from funnel.plan.megatron_flags import flag_words, launch_precision, precision_flags, save_flags
 from funnel.plan.projection import project
-from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
+from funnel.targets.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.transfer.rules import WidthRule
 from tests.funnel.plan.test_layout import gpt3_like
 from tests.support.configs import config
 from tests.support.places import ROOT
 from trainer.backends import muon, torch_gpt
 from trainer.backends.kernels import ADAM_EPS
-from trainer.spec import gpt
+from trainer.schema import gpt
 
 OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
 CHECKPOINTS = CheckpointPlan(

@@ -15,7 +15,7 @@ from funnel.plan.booking import (
 )
 from funnel.plan.layout import Cluster, Layout
 from funnel.plan.projection import project
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from tests.support.configs import config
 
 NODE = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])

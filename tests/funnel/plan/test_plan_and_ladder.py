@@ -14,7 +14,7 @@ from funnel.plan.handoff import Handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.recipe import departures
 from funnel.plan.risks import forecast_risks
-from funnel.target.shape import size_text
+from funnel.targets.shape import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
 from tests.support import plans
 from tests.support.ladder_worlds import plan as ladder_plan

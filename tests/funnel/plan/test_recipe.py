@@ -13,7 +13,7 @@ from funnel.plan.case import read_case
 from funnel.plan.layout import Cluster
 from funnel.plan.projection import code_patch, project
 from funnel.plan.recipe import Recipe, batch_words, make_recipes
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from tests.support.configs import config
 
 

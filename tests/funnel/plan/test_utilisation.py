@@ -10,7 +10,7 @@ from funnel.cost.gpus import GPUS, MACHINES
 from funnel.plan.layout import Cluster, Layout, layouts
 from funnel.plan.step_time import step_time
 from funnel.plan.utilisation import ERROR, MeasuredSpeed, fastest, read_measured, utilisation
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from tests.support.present import known
 from tests.support.scaling_tables import held_out_errors, readme_errors
 

@@ -13,7 +13,7 @@ from funnel.ladder.result import LadderResult, make_prediction, read_ladder
 from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.projection import project
 from funnel.plan.risks import against, verdict_of
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from tests.support.campaigns import installed
 from tests.support.configs import config
 from tests.support.ladder_worlds import NOW, VOCAB, WINNER, Trainer, World

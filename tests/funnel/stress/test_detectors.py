@@ -12,7 +12,7 @@ from funnel.stress.curve import Curve, noise_sd
 from funnel.stress.detectors import divergence, gradient_blowup, judge_run, plateau, spikes
 from tests.support.curves import Floats, judged, noisy, points, power_law
 from tests.support.present import known
-from trainer.spec import CommandOk, CurvePoint, TrialFailed
+from trainer.schema import CommandOk, CurvePoint, TrialFailed
 from trajectory.rows import StressVerdict
 
 STEPS = 400

@@ -11,7 +11,7 @@ from tests.support.corpora import VOCAB_SIZE, byte_stream
 from tests.support.curves import judged
 from tests.support.texts import make_texts
 from trainer.backends import choose_backend
-from trainer.spec import Budget, CurvePoint, TrialFailed
+from trainer.schema import Budget, CurvePoint, TrialFailed
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.train import TrialStopped, train
 from trajectory.rows import StressVerdict

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoresearch.errors import TargetError
-from funnel.target.architecture import load_target
+from funnel.targets.architecture import load_target
 from funnel.transfer.carry import Carried, carry
 from funnel.transfer.rules import WidthRule, batches, best_timescale, timescale
 from tests.support.configs import config
 from tests.support.published_runs import RUNS, STEP_LAW_GRID, Cell, PublishedRun
-from trainer.spec import Config
+from trainer.schema import Config
 
 TARGET = load_target("llama-7b")
 SMALL = config(lr=2e-3, weight_decay=2.0, lr_warmup=20, batch_size=16)

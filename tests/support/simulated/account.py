@@ -6,7 +6,7 @@ from agent.search.campaign import Campaign
 from agent.search.trial import Watcher
 from autoresearch.values import Frozen
 from tests.support.simulated.world import World
-from trainer.spec import Config, TrialFailed, gpt
+from trainer.schema import Config, TrialFailed, gpt
 from trajectory.rows import BaselineRow, IterationRow, TrialRecord
 
 

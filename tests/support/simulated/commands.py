@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from agent.workbench import lane_opening
+from agent.session import lane_opening
 from autoresearch.screen import Screen
 from tests.support.campaigns import Toy
 from tests.support.in_process import run_here
@@ -16,7 +16,7 @@ from tests.support.own_trainers import Own
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
 from tests.support.trials import trial_ok
-from trainer.spec import CommandConfig, CommandOk, CurvePoint, TextScore, TrialFailed, TrialSpec
+from trainer.schema import CommandConfig, CommandOk, CurvePoint, TextScore, TrialFailed, TrialSpec
 
 SIGMA = 0.002
 STEP_S = 0.01

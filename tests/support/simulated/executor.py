@@ -17,7 +17,7 @@ from tests.support.simulated.world import World
 from trainer.executors.base import Executor, Finished, Job
 from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import CurvePoint, Place, TrialOk, TrialSpec
+from trainer.schema import CurvePoint, Place, TrialOk, TrialSpec
 
 TURNS = 20
 """Turns of the event loop in which all that a trial's end starts has begun."""

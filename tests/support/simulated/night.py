@@ -18,7 +18,7 @@ import numpy as np
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.search.campaign import Campaign
-from agent.search.first_row import new_settings
+from agent.search.campaign_start import new_settings
 from agent.search.loop import Loop
 from agent.search.stopping import Goal, StopRequest
 from agent.search.trials import TrialRunner
@@ -28,7 +28,7 @@ from tests.support.simulated.account import Account, Stage
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import World
 from trainer.corpus import Corpus
-from trainer.spec import CorpusInfo
+from trainer.schema import CorpusInfo
 from trajectory.history.tables import MEMORY
 from trajectory.ranking import ranked_config
 from trajectory.rows import Rules

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from agent.menu.files import ProxyMenu
 from autoresearch.errors import SpecError
-from trainer.spec import (
+from trainer.schema import (
     Config,
     CurvePoint,
     FailureStatus,

@@ -23,7 +23,7 @@ from trainer.code import SLOTS
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.memory.estimate import parameter_count
-from trainer.spec import Budget, BuiltIn, Config
+from trainer.schema import Budget, BuiltIn, Config
 from trainer.training.schedule import Schedule
 
 CPU = torch.device("cpu")

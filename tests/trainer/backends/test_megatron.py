@@ -35,7 +35,7 @@ from trainer.backends.optimizer import AdamW, RateMultiples, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.executors.local import LocalExecutor
 from trainer.memory.parts import parameter_count
-from trainer.spec import Budget, Config
+from trainer.schema import Budget, Config
 
 pytestmark = QUIET
 

@@ -26,7 +26,7 @@ from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.executors.local import LocalExecutor
 from trainer.memory.parts import parameter_count, written_out
-from trainer.spec import Config, TrialOk
+from trainer.schema import Config, TrialOk
 
 VOCABULARY = 61
 SMALL = {"n_layer": 2, "d_model": 32, "d_ff": 128, "seq_len": 16, "precision": "fp32"}

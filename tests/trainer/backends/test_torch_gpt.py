@@ -15,7 +15,7 @@ from tests.support.gpts import CPU, build
 from trainer.backends import blocks, products
 from trainer.backends.blocks import SHORT_SEQUENCE, attend
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.spec import gpt
+from trainer.schema import gpt
 
 
 @pytest.mark.parametrize("d_model", [64, 512])

@@ -10,8 +10,8 @@ from tests.support.commands import SCORE, command, command_spec, script
 from tests.support.curves import left_by
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk, TrialFailed
-from trainer.spec.command import Check
+from trainer.schema import CommandOk, TrialFailed
+from trainer.schema.command import Check
 
 ENTRY = COMMAND_ENTRY
 HERE = Layers.detect()

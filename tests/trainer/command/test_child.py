@@ -17,7 +17,7 @@ from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.command_process import CommandProcess
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import finished_trial
-from trainer.spec import CommandOk, Measure, PruneRule, ScoreRule, TrialFailed, TrialSpec
+from trainer.schema import CommandOk, Measure, PruneRule, ScoreRule, TrialFailed, TrialSpec
 
 ENTRY = COMMAND_ENTRY
 HERE = Layers.detect()

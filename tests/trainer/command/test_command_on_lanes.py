@@ -18,7 +18,7 @@ from trainer.executors.lanes import spots
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.process_tree import descendants
-from trainer.spec import CommandOk
+from trainer.schema import CommandOk
 from trainer.telemetry import Sampler, choose_telemetry, metering
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ import pytest
 from autoresearch.errors import SpecError
 from tests.support.commands import command, command_spec
 from trainer.command.filling import filled
-from trainer.spec import Budget, TrialSpec
+from trainer.schema import Budget, TrialSpec
 
 OUT = Path("/campaign/trials/t000001/tmp/work")
 VALUES = {"lr": 1e-05, "n_layer": 4, "bias": True, "act": 'a "b" $(c)'}

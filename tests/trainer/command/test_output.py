@@ -14,7 +14,7 @@ from tests.support.present import known
 from trainer.command.number import ESCAPE, Number, needle
 from trainer.command.out_of_memory import shortage
 from trainer.command.output import MAX_LINE_BYTES, Lines, Printed, taken
-from trainer.spec import CurveRule, ScoreRule
+from trainer.schema import CurveRule, ScoreRule
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))

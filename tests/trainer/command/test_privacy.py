@@ -14,7 +14,7 @@ import pytest
 from tests.support.commands import command, command_spec, script
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk
+from trainer.schema import CommandOk
 
 HERE = Layers.detect()
 pytestmark = pytest.mark.skipif(HERE.landlock_abi < 3, reason="this kernel cannot confine a trial")

@@ -12,7 +12,7 @@ from tests.support.commands import command, command_spec, script
 from trainer.command.program import environment_of, environments_in, find_program
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk, TrialFailed
+from trainer.schema import CommandOk, TrialFailed
 
 SHIM = """#!/bin/sh
 # Like a version manager's: its own file, or one of the directory, names the Python, also by a path.

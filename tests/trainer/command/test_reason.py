@@ -13,7 +13,7 @@ from tests.support.commands import script
 from trainer.command.hints import Hint
 from trainer.command.raised import OwnFiles
 from trainer.command.reason import Ends, Reason
-from trainer.spec import MAX_MESSAGE_CHARACTERS
+from trainer.schema import MAX_MESSAGE_CHARACTERS
 
 LOG = "trials/t000001/trainer.log"
 IN_MAIN = 'if __name__ == "__main__":\n    '

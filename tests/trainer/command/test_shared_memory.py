@@ -12,7 +12,7 @@ from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.kernel.world import SHARED_MEMORY
-from trainer.spec import CommandOk, Measured, TrialFailed
+from trainer.schema import CommandOk, Measured, TrialFailed
 
 SPAWNS = """
 import multiprocessing as mp

@@ -17,7 +17,7 @@ import pytest
 from tests.support.commands import PATIENT_S, command, command_spec, script
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk, Measured, TrialFailed
+from trainer.schema import CommandOk, Measured, TrialFailed
 
 HERE = Layers.detect()
 BIN = Path(sys.executable).parent

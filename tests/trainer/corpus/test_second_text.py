@@ -15,7 +15,7 @@ from tests.support.texts import corpus_texts
 from trainer.corpus import Corpus, prepare
 from trainer.corpus.second_text import TIMES_HELDOUT, FreshText, _parts, given_text, holdout_split
 from trainer.corpus.store import is_intact
-from trainer.spec import MOST_PARTS
+from trainer.schema import MOST_PARTS
 
 
 def documents(count: int, size: int = 900) -> list[bytes]:

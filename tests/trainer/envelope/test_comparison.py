@@ -21,7 +21,7 @@ from trainer.envelope.comparison import (
 )
 from trainer.machine.ceiling import Ceiling, Product
 from trainer.machine.flops import TrainingFlops
-from trainer.spec import BackendName, TrialFailed
+from trainer.schema import BackendName, TrialFailed
 from trainer.telemetry import Sampler, choose_telemetry
 
 VOCAB = 300

@@ -19,7 +19,7 @@ from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings
 from trainer.envelope.sweep import POINTS_FILE, cells, sweep, why_beyond
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory
-from trainer.spec import BackendName, CurvePoint, TrialFailed
+from trainer.schema import BackendName, CurvePoint, TrialFailed
 from trainer.telemetry import MeanAndPeak, Sampler, choose_telemetry
 
 

@@ -11,7 +11,7 @@ from autoresearch.layout import LANE_FILE
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import LaneLost
 from trainer.executors.lanes import MOST_LOSSES, Lane, Lanes, shares, spots, visible_gpus
-from trainer.spec import CurvePoint, Measured, Place, TrialSpec
+from trainer.schema import CurvePoint, Measured, Place, TrialSpec
 
 SPEC = trial_spec()
 SECOND_POINT = CurvePoint(step=2, loss=0.5, elapsed_s=0.2)

@@ -16,7 +16,7 @@ from tests.support.trials import tiny_spec, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import TrialTime
-from trainer.spec import TrialOk, TrialSpec
+from trainer.schema import TrialOk, TrialSpec
 
 ENTRY = faulty_trainer.ENTRY
 

@@ -20,7 +20,7 @@ from tests.support.places import ROOT
 from tests.support.stub_cuda import StubMachine, make_machine
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk, TrialFailed
+from trainer.schema import CommandOk, TrialFailed
 
 HERE = Layers.detect()
 SYSTEM_PYTHON = Path("/usr/bin/python3")

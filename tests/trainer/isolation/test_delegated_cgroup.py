@@ -22,7 +22,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import usage_below
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 
 MIB = 1 << 20
 

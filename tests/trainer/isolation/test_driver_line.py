@@ -7,7 +7,7 @@ from tests.support import hostile
 from tests.support.trials import trial_spec
 from tests.trainer.isolation.test_forkserver import open_executor
 from trainer.isolation.messages import Driver, DriverEar, Said
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 
 
 def test_what_a_config_decides_cannot_speak_of_the_driver(tmp_path: Path) -> None:

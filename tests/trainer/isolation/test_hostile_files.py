@@ -26,8 +26,8 @@ from trainer.isolation.messages import Ended, Said
 from trainer.isolation.outcome import Ending, finished_trial, judge
 from trainer.isolation.scratch import clear
 from trainer.isolation.trial_files import CurveTail, TrialFiles, wall_s
-from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
-from trainer.spec.result import CurveLines, KeptCurve
+from trainer.schema import CurvePoint, TrialFailed, TrialOk, parse_result
+from trainer.schema.result import CurveLines, KeptCurve
 
 POINT = CurvePoint(step=1, tokens=1024, loss=5.5, lr=1e-3, grad_norm=1.0, elapsed_s=0.05)
 UGLY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x00"

@@ -9,7 +9,7 @@ from tests.support.corpora import write_corpus
 from tests.support.trials import tiny_spec
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
+from trainer.schema import Checkpoint, TrialFailed, TrialOk, TrialSpec
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import TrialError, finished_trial
 from trainer.isolation.scratch import clear, clear_left
 from trainer.isolation.trial_files import CurveTail, TrialFiles, TrialLog, sealed_path
-from trainer.spec import CurvePoint, TrialFailed, TrialSpec, parse_result
+from trainer.schema import CurvePoint, TrialFailed, TrialSpec, parse_result
 
 ENTRY = kernel_attacks.ENTRY
 

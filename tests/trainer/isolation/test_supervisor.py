@@ -19,7 +19,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.messages import Ended
 from trainer.isolation.outcome import Ending, judge
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 
 ENTRY = hostile.ENTRY
 

@@ -20,7 +20,7 @@ from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.usage import ProcessUsage, TreeUsage, unmapped_bytes, usage_below
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 
 ENTRY = kernel_attacks.ENTRY
 

@@ -22,7 +22,7 @@ from tests.support.trials import on_gpu
 from trainer.executors.local import LocalExecutor
 from trainer.machine.device import cap_memory
 from trainer.machine.host import available_gib
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 
 MACHINE_GIB = 12.0
 SCALE = 100

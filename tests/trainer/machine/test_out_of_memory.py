@@ -12,7 +12,7 @@ from tests.support.corpora import write_corpus
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.machine.device import is_out_of_memory
-from trainer.spec import Budget, TrialFailed, TrialOk
+from trainer.schema import Budget, TrialFailed, TrialOk
 
 ALLOCATOR = "NVML_SUCCESS == r INTERNAL ASSERT FAILED at"
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
-from funnel.target.shape import ParameterCount
+from funnel.targets.shape import ParameterCount
 from tests.support.configs import config
 from tests.support.corpora import prose, write_corpus
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
@@ -27,7 +27,7 @@ from trainer.memory.parts import (
     megatron,
     written_out,
 )
-from trainer.spec import BackendName, Budget, Config, TrialOk
+from trainer.schema import BackendName, Budget, Config, TrialOk
 
 WIDE: dict[str, object] = {"n_head": 16, "d_model": 1024, "d_ff": 4096, "seq_len": 1024}
 COUNTED: tuple[tuple[dict[str, object], int], ...] = (

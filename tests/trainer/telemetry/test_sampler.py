@@ -15,7 +15,7 @@ from tests.support.nvml import GIB, FakeDevice, FakeNvml, h200, held, not_suppor
 from tests.support.present import known
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_until
-from trainer.spec import CommandOk, TrialFailed, TrialOk
+from trainer.schema import CommandOk, TrialFailed, TrialOk
 from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, metering
 from trainer.telemetry.nvml import choose_telemetry
 

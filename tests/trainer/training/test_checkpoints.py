@@ -19,7 +19,7 @@ from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import FreshText, holdout_split
 from trainer.isolation.outcome import contradiction
-from trainer.spec import (
+from trainer.schema import (
     Averaging,
     Budget,
     Checkpoint,

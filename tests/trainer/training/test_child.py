@@ -20,7 +20,7 @@ from tests.support.places import ROOT
 from tests.support.trials import tiny_spec
 from trainer.backends.compilation import is_compiler_failure
 from trainer.corpus import Corpus
-from trainer.spec import Budget, CurvePoint, PruneRule, TrialFailed, TrialOk, parse_result
+from trainer.schema import Budget, CurvePoint, PruneRule, TrialFailed, TrialOk, parse_result
 from trainer.training.child import born_at, refused_by_system, run_trial
 from trainer.training.running import make_code
 

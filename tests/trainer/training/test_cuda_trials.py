@@ -17,7 +17,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.host import available_gib
 from trainer.memory.estimate import device_limit
-from trainer.spec import Budget, CurvePoint, Limits, TrialOk, TrialSpec
+from trainer.schema import Budget, CurvePoint, Limits, TrialOk, TrialSpec
 from trainer.training.cuda_probe import probe_cuda
 
 pytestmark = [

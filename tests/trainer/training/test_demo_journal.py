@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.first_row import hardware, versions
+from agent.search.campaign_start import hardware, versions
 from autoresearch.errors import CorpusError
 from tests.support.places import ROOT
 from trainer.backends.products import cpu_multiplies_bf16
 from trainer.corpus import Corpus, prepare
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Limits, TrialOk, TrialSpec
+from trainer.schema import Limits, TrialOk, TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, IterationRow
 

@@ -11,7 +11,7 @@ from tests.support.corpora import write_corpus
 from tests.support.trials import tiny_spec
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, TrialOk
+from trainer.schema import Budget, TrialOk
 
 ENTRY = faulty_trainer.ENTRY
 

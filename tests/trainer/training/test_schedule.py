@@ -9,7 +9,7 @@ import torch
 
 from tests.support.configs import config
 from tests.support.megatron_on_cpu import needs_megatron
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trainer.training.schedule import Schedule
 
 

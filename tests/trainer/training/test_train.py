@@ -11,7 +11,7 @@ from torch import nn
 from tests.support.configs import config
 from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
 from trainer.backends import choose_backend
-from trainer.spec import Budget, Config, CurvePoint, PruneRule
+from trainer.schema import Budget, Config, CurvePoint, PruneRule
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.train import Mark, PendingStep, Trained, TrialStopped, arrived, train
 

@@ -22,7 +22,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trainer.spec import Place
+from trainer.schema import Place
 from trajectory.formats import loop_logs, source
 from trajectory.formats.foreign import ForeignRun, parse_foreign
 from trajectory.formats.importing import import_campaign, read_imported

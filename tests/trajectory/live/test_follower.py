@@ -15,7 +15,7 @@ from tests.support.trials import trial_spec
 from tests.support.untouched import IN_ACCESS, Untouched
 from tests.trajectory.live.server import append, simulated
 from tests.trajectory.live.server import write_campaign as write
-from trainer.spec import Budget, TrialSpec
+from trainer.schema import Budget, TrialSpec
 from trajectory.formats.importing import import_campaign
 from trajectory.live import growing_files
 from trajectory.live.follower import Follower

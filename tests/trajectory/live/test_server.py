@@ -16,7 +16,7 @@ from tests.support.configs import config
 from tests.support.foreign import RESULTS_TSV
 from tests.support.rows import baseline_row, iteration_row, ok, trial
 from tests.trajectory.live.server import TOKEN, client, serving, simulated, write_campaign
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.formats.importing import import_campaign
 from trajectory.rows import CampaignRow, IterationRow
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.rows import iteration_row, ok, trial
 from tests.support.trials import trial_spec
-from trainer.spec import CommandOk, TrialFailed, TrialOk, parse_result
+from trainer.schema import CommandOk, TrialFailed, TrialOk, parse_result
 from trajectory.report.details import details_of
 
 ON_HOST = CommandOk(score=1.0, train_s=1.0, setup_s=0.1, peak_mem_gib=0.5)

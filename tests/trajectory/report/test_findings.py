@@ -22,7 +22,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trainer.spec import CurvePoint
+from trainer.schema import CurvePoint
 from trajectory.evidence import Evidence
 from trajectory.proposals import ProposerRecord
 from trajectory.ranking import Noise, top

@@ -4,7 +4,7 @@ import pytest
 
 from autoresearch.domains.ranges import RealRange, WholeRange
 from tests.support.present import known
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.report.wording import ScoreFormat, cell_text, label, rate, shown
 from trajectory.statistics.intervals import of_mean, of_share
 

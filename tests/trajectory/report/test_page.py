@@ -29,7 +29,7 @@ from tests.support.places import NIGHT
 from tests.support.present import known
 from tests.support.reports import HOSTILE, findings, hostile_rows, simulated, stress_rows, with_menu
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import CurvePoint, Measure
+from trainer.schema import CurvePoint, Measure
 from trajectory.report.canvas import PALETTE
 from trajectory.report.figures import SECTIONS
 from trajectory.report.figures.progress_points import MAX_LINKED

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.calibrated import Calibrated
 from trajectory.statistics.fidelity import best_of, compared, spearman
 

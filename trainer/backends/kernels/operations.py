@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainer.backends.kernels import NORM_EPS
-from trainer.spec import Activation
+from trainer.schema import Activation
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

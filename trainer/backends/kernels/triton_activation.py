@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from trainer.spec import GATED_ACTIVATIONS, Activation
+from trainer.schema import GATED_ACTIVATIONS, Activation
 
 _BLOCK = 1024
 _ROOT_HALF = tl.constexpr(0.7071067811865476)

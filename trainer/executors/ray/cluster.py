@@ -18,7 +18,7 @@ from trainer.executors.ray.facts import Node, seats, unfit
 from trainer.executors.ray.lane import LEASE_S, OPENING_S, RayLane
 from trainer.executors.ray.messages import LaneOrder, Machine, Needs
 from trainer.executors.ray.parcels import fill
-from trainer.spec import Command
+from trainer.schema import Command
 
 
 class RayCluster(Closing):

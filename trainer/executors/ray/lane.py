@@ -22,7 +22,7 @@ from trainer.executors.ray.facts import Seat
 from trainer.executors.ray.messages import LaneOrder, Watched
 from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import TrialFiles
-from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trainer.schema import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 OPENING_S = 90.0
 """Time limit from requesting an actor to its answer; Ray starts a Python there and imports this."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from autoresearch.errors import AutoresearchError, SpecError
 from autoresearch.values import Frozen
 from trainer.command.program import environment_of
-from trainer.spec import Command, Measured, TrialFailed
+from trainer.schema import Command, Measured, TrialFailed
 
 PIECE_BYTES = 4 << 20
 """Size limit of an answer's part of a trial's file."""

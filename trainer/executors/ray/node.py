@@ -28,7 +28,7 @@ from trainer.executors.ray.messages import PIECE_BYTES, LaneOrder, Needs, NodeFa
 from trainer.executors.ray.parcels import Received, script_of
 from trainer.isolation.trial_files import MAX_CURVE_BYTES
 from trainer.machine.environment import as_it_is
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 _LEASE_POLL_S = 0.5
 _OPEN_HOME = ".open"

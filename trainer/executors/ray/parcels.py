@@ -31,7 +31,7 @@ from trainer.corpus.store import (
 )
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.messages import LaneOrder, Needs
-from trainer.spec import Command, TrialSpec
+from trainer.schema import Command, TrialSpec
 
 MOST_CORPUS_BYTES = 256 << 20
 """Size limit of a corpus that is sent, since Ray's head keeps it in memory meanwhile."""

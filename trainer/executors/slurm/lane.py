@@ -39,7 +39,7 @@ from trainer.executors.slurm.mail import (
     put,
 )
 from trainer.machine.environment import allowed_environment
-from trainer.spec import Command, Place
+from trainer.schema import Command, Place
 
 FOLDER = "slurm"
 """Folder of a campaign for the rooms of its jobs."""

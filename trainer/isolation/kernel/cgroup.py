@@ -24,7 +24,7 @@ import psutil
 
 from autoresearch.errors import MachineryError
 from trainer.isolation.process_tree import counts_in, descendants
-from trainer.spec import Limits
+from trainer.schema import Limits
 
 LEAF = "autoresearch"
 """Child cgroup of this process, its fork server and its other children."""

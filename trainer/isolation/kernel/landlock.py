@@ -42,7 +42,7 @@ from autoresearch.code import package_root
 from autoresearch.errors import SandboxError
 from trainer.command.workspace import Reach
 from trainer.isolation.kernel import world
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 _READ = AccessFS.READ_FILE | AccessFS.READ_DIR
 _RUN = _READ | AccessFS.EXECUTE

@@ -119,7 +119,7 @@ from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp, world
 from trainer.isolation.kernel.landlock import SystemPaths
 from trainer.isolation.kernel.libc import check, drop_capabilities, libc
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 
 def move_home(scratch: Path, compile_cache: str | None = None) -> None:

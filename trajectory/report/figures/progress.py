@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.report.canvas import (
     BASE,
     INK,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.spec import Measure
+from trainer.schema import Measure
 from trajectory.report.canvas import MUTED, OUTCOME_INK
 from trajectory.report.iterations import Outcome
 from trajectory.statistics.intervals import Estimate

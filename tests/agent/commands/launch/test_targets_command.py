@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 from agent.commands.night.menu import app
 from agent.menu.files import load_menu
 from autoresearch.errors import AutoresearchError, MachineryError, TargetError
-from funnel.target.ratios import RATIOS
+from funnel.targets.ratios import RATIOS
 from tests.agent.menu.test_files_command import run, run_json
 
 

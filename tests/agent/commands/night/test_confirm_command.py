@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.simulated.commands import SimulatedToy
 from tests.support.timed import Killed
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmRow
 

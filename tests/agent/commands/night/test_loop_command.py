@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 
 from agent.menu.files import load_menu
-from agent.workbench.campaign_run import chosen_settings
+from agent.session.campaign_run import chosen_settings
 from autoresearch.errors import SpecError
 from tests.support.foreign import single_knob_lines, write_jsonl
 from tests.support.places import NIGHT
 from tests.support.simulated.commands import SimulatedToy
 from tests.support.waiting import wait_until
 from trainer.isolation.trial_files import sealed_path
-from trainer.spec import TrialFailed
+from trainer.schema import TrialFailed
 
 
 @pytest.fixture

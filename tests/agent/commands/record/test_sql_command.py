@@ -14,7 +14,7 @@ from tests.support.campaigns import installed
 from tests.support.configs import config
 from tests.support.places import NIGHT
 from tests.support.rows import Simulator, iteration_row, trial, write_journal
-from trainer.spec import CommandOk
+from trainer.schema import CommandOk
 from trajectory.history import asking
 from trajectory.history.view_definitions import VIEWS
 from trajectory.history.views import open_views

@@ -21,7 +21,7 @@ from agent.menu.scripts.reported import Reported
 from agent.menu.scripts.sorting import sorted_options
 from agent.menu.scripts.update import draft_beside
 from agent.menu.trainer_table import TrainerTable
-from agent.workbench.own_trainer import OwnTrainer
+from agent.session.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, MenuError
 from trainer.script.editing import edited
 

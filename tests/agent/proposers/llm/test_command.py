@@ -27,7 +27,7 @@ from tests.support.places import ROOT
 from tests.support.processes import alive
 from tests.support.rows import campaign_row, iteration_row, write_journal
 from tests.support.waiting import wait_until
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.track_record import TrackRecord
 

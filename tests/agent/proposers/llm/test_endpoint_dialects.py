@@ -18,8 +18,8 @@ from agent.proposers.llm.failures import (
     RejectedError,
 )
 from agent.proposers.llm.prompt import Prompter
+from agent.session.machine_checks import endpoint as doctor_of
 from agent.settings.environment import Environment
-from agent.workbench.machine_checks import endpoint as doctor_of
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at, model_at
 from tests.support.memories import memory_of, raw
 from tests.support.openai_server import (
@@ -33,7 +33,7 @@ from tests.support.openai_server import (
 )
 from tests.support.ports import free_port
 from tests.support.raw_server import RawServer, says_once
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 OVERFLOWS: dict[str, tuple[int, str, int | None]] = {
     "sglang": (

@@ -7,8 +7,8 @@ import pytest
 
 from agent.proposers.llm.endpoint import THINKING_TOKENS, SchemaMode
 from agent.proposers.llm.failures import TRIES, EndpointError
+from agent.session.machine_checks import endpoint as doctor_of
 from agent.settings.environment import Environment
-from agent.workbench.machine_checks import endpoint as doctor_of
 from tests.support.endpoints import ANSWER, CHAT, SCHEMA, endpoint_at
 from tests.support.openai_server import (
     OpenAIServer,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from agent.menu.replies import ParsedReply, read_reply
-from agent.proposers.base import Memory, ProposerError
+from agent.proposers.base import ProposerError, SearchView
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompter
 from agent.proposers.llm.proposer import KEPT_CHARACTERS
@@ -22,20 +22,20 @@ from tests.support.openai_server import (
     sends,
     sends_json,
 )
-from trainer.spec import Budget
+from trainer.schema import Budget
 from trajectory.proposals import Arm, Attempt, ProposerRecord, Verdict
 
 GOOD = raw({"lr": 0.004}, "a higher rate")
 
 
 def test_the_request_is_the_prompt_and_an_allowed_reply_is_offered_with_its_record() -> None:
-    fenced, memory = f"```json\n{GOOD}\n```", memory_of(20)
+    fenced, view = f"```json\n{GOOD}\n```", memory_of(20)
     with OpenAIServer([says(fenced)]) as server:
-        offer = model_at(server).propose(memory)
-    prompt = Prompter(Budget()).prompt(memory)
+        offer = model_at(server).propose(view)
+    prompt = Prompter(Budget()).prompt(view)
     (body,) = server.chats
     assert [turn["content"] for turn in body["messages"]] == [m.content for m in prompt.messages]
-    assert schema_of(body) == proposal_schema(memory)
+    assert schema_of(body) == proposal_schema(view)
     record = offer.record
     (attempt,) = record.attempts
     assert offer.reply == read_reply(GOOD)
@@ -64,9 +64,9 @@ def test_the_request_is_the_prompt_and_an_allowed_reply_is_offered_with_its_reco
 def test_a_model_is_asked_for_eight_knobs_or_a_chosen_limit(limit: int | None, asked: int) -> None:
     """Without a chosen limit, a campaign allows all knobs, but the model is asked for eight."""
     count = len(RAILS.menu.knobs)
-    memory = replace(memory_of(20), max_changes=limit or count)
+    view = replace(memory_of(20), max_changes=limit or count)
     with OpenAIServer([says(GOOD)]) as server:
-        model_at(server).propose(memory)
+        model_at(server).propose(view)
     (body,) = server.chats
     changes = schema_of(body)["properties"]["changes"]
     assert changes["maxItems"] == asked
@@ -146,8 +146,8 @@ def test_a_long_reply_is_kept_cut_and_shown_short() -> None:
     assert len(server.chats[1]["messages"][-2]["content"]) < 1000
 
 
-def slate_of(memory: Memory) -> Slate:
-    return Slate.drawn(SamplerProposer(RAILS), RAILS, memory)
+def slate_of(view: SearchView) -> Slate:
+    return Slate.drawn(SamplerProposer(RAILS), RAILS, view)
 
 
 def choice(pick: str, **more: object) -> str:
@@ -156,12 +156,12 @@ def choice(pick: str, **more: object) -> str:
 
 
 def test_a_pick_is_the_candidates_own_proposal_with_the_models_reason() -> None:
-    memory = memory_of(20)
-    slate = slate_of(memory)
+    view = memory_of(20)
+    slate = slate_of(view)
     with OpenAIServer([says(choice("C"))]) as server:
-        offer = model_at(server).choose(memory, slate, ("pick",))
+        offer = model_at(server).choose(view, slate, ("pick",))
     (body,) = server.chats
-    assert schema_of(body) == slate_schema(memory, "ABCD", ("pick",))
+    assert schema_of(body) == slate_schema(view, "ABCD", ("pick",))
     assert offer.reply == ParsedReply(dict(slate.candidates[2].changes), "#12 measured -31")
     record = offer.record
     assert (record.kind, record.arm, record.expected) == ("llm", "pick", -0.02)
@@ -188,9 +188,9 @@ RATE = [{"knob": "lr", "value": 0.00413}]
 def test_a_reply_to_a_slate_names_a_candidate_or_own_changes_where_they_are_allowed(
     reply: str, arms: tuple[Arm, ...], record: tuple[str, float | None], rails: list[str | None]
 ) -> None:
-    memory = memory_of(20)
+    view = memory_of(20)
     with OpenAIServer([says(reply), says(f"I choose {choice('B')}")]) as server:
-        offer = model_at(server).choose(memory, slate_of(memory), arms)
+        offer = model_at(server).choose(view, slate_of(view), arms)
     assert (offer.record.arm, offer.record.expected) == record
     assert [one.verdict and one.verdict.rail for one in offer.record.attempts] == rails
     if record[0] == "own":
@@ -202,48 +202,48 @@ def test_a_reply_to_a_slate_names_a_candidate_or_own_changes_where_they_are_allo
     ["Candidate B", "candidate_B", "b", "(B)", "**B**", "B: the higher rate", "Option b", ["B"]],
 )
 def test_a_pick_in_other_words_is_understood(said: object) -> None:
-    memory = memory_of(20)
-    slate = slate_of(memory)
+    view = memory_of(20)
+    slate = slate_of(view)
     with OpenAIServer([says(json.dumps({"Pick": said, "reason": "r", "changes": None}))]) as server:
-        offer = model_at(server).choose(memory, slate, ("pick", "own"))
+        offer = model_at(server).choose(view, slate, ("pick", "own"))
         assert len(server.chats) == 1
     assert offer.reply.changes == slate.candidates[1].changes
 
 
 @pytest.mark.parametrize("said", ["A or B", "ABC", "a b", "the best", {"candidate": "B"}])
 def test_a_pick_of_two_or_none_is_refused(said: object) -> None:
-    memory = memory_of(20)
+    view = memory_of(20)
     turns = [says(json.dumps({"pick": said, "reason": "r"})), says(choice("B"))]
     with OpenAIServer(turns) as server:
-        model_at(server).choose(memory, slate_of(memory), ("pick",))
+        model_at(server).choose(view, slate_of(view), ("pick",))
         assert len(server.chats) == 2
 
 
 def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
-    memory = memory_of(20)
-    slate = slate_of(memory)
+    view = memory_of(20)
+    slate = slate_of(view)
     said = choice("own", changes=slate.candidates[1].changes)
     with OpenAIServer([says(said)]) as server:
-        record = model_at(server).choose(memory, slate, ("pick", "own")).record
+        record = model_at(server).choose(view, slate, ("pick", "own")).record
     assert record.arm == "pick"
 
 
 def test_further_ideas_are_kept_if_the_rails_allow_them_and_refuse_no_reply() -> None:
-    memory = memory_of(20)
+    view = memory_of(20)
     ideas = [RATE, [{"knob": "lr", "value": 99}], "more data", [{"knob": "colour", "value": 1}]]
     said = says(choice("B", ideas=[*ideas, [{"knob": "lr", "value": 0.00414}]]))
     with OpenAIServer([said]) as server:
-        record = model_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
-        unasked = model_at(server).choose(memory, slate_of(memory), ("pick",)).record
+        record = model_at(server).choose(view, slate_of(view), ("pick", "own")).record
+        unasked = model_at(server).choose(view, slate_of(view), ("pick",)).record
     assert record.arm == unasked.arm == "pick"
     assert record.ideas == ({"lr": 0.00413},), "the fifth is one too many"
     assert unasked.ideas == ()
 
 
 def test_a_config_already_tried_is_refused_with_the_values_that_are_used_up() -> None:
-    memory = remember(fresh_memory(), {"lr": 0.004}, 3.8)
+    view = remember(fresh_memory(), {"lr": 0.004}, 3.8)
     with OpenAIServer([says(GOOD), says(raw({"lr": 0.005}))]) as server:
-        offer = model_at(server).propose(memory)
+        offer = model_at(server).propose(view)
     assert offer.record.attempts[0].verdict is not None
     assert offer.record.attempts[0].verdict.rail == "novelty"
     assert offer.reply.changes == {"lr": 0.005}
@@ -258,12 +258,12 @@ def too_long(context: int) -> Turn:
 
 
 def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
-    memory = memory_of(60)
+    view = memory_of(60)
     tells = {"meta": {"n_ctx": 2048, "n_ctx_train": 8192}}
     with OpenAIServer([says(raw({"lr": 99})), says(GOOD)], tells=tells) as server:
-        assert model_at(server).propose(memory).reply == read_reply(GOOD)
+        assert model_at(server).propose(view).reply == read_reply(GOOD)
     first, repair = server.chats
-    prompt = Prompter(Budget()).prompt(memory, context=2048)
+    prompt = Prompter(Budget()).prompt(view, context=2048)
     assert [turn["content"] for turn in first["messages"]] == [m.content for m in prompt.messages]
     for chat in (first, repair):
         whole = "".join(turn["content"] for turn in chat["messages"])
@@ -271,16 +271,16 @@ def test_a_prompt_is_no_longer_than_the_server_says_it_takes() -> None:
 
 
 def test_a_server_that_says_its_length_by_refusing_is_asked_again_at_that_length() -> None:
-    memory = memory_of(60)
+    view = memory_of(60)
     with OpenAIServer([too_long(2048), says(GOOD), says(GOOD)]) as server:
         llm = model_at(server)
-        offer = llm.propose(memory)
-        llm.propose(memory)
+        offer = llm.propose(view)
+        llm.propose(view)
     assert len(offer.record.attempts) == 1
     long, short, next_turn = (chat["messages"] for chat in server.chats)
     assert sum(len(turn["content"]) for turn in short) < sum(len(t["content"]) for t in long)
     assert short == next_turn, "from then on it is known"
-    assert offer.record.prompt_sha256 == Prompter(Budget()).prompt(memory, context=2048).sha256
+    assert offer.record.prompt_sha256 == Prompter(Budget()).prompt(view, context=2048).sha256
 
 
 def test_a_server_that_refuses_even_that_ends_the_turn() -> None:

@@ -17,13 +17,13 @@ from agent.proposers.llm.endpoint import ContextError, Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.llm.wire import Patience
+from agent.session.machine_checks import endpoint
 from agent.settings.environment import Environment
-from agent.workbench.machine_checks import endpoint
 from bench.small_model import SERVERS, small_model, why_not
 from tests.support.campaigns import Toy
 from tests.support.memories import RAILS, memory_of
 from tests.support.programs import finished
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(1800)]
 PATIENT = Patience(timeout_s=600, deadline_s=1200)

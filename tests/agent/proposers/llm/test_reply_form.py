@@ -5,7 +5,7 @@ import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory
+from agent.proposers.base import SearchView
 from agent.proposers.llm.reply_form import (
     LISTED,
     example_text,
@@ -14,7 +14,7 @@ from agent.proposers.llm.reply_form import (
     slate_schema,
 )
 from tests.support.memories import MENU, fresh_memory, memory_of
-from trainer.spec import Budget
+from trainer.schema import Budget
 
 
 def values_by_knob(schema: dict[str, object]) -> dict[str, dict[str, object]]:
@@ -51,14 +51,14 @@ def test_floats_are_offered_as_some_values_without_the_references() -> None:
 
 
 def test_a_choice_names_a_candidate_and_own_changes_only_where_they_are_allowed() -> None:
-    memory = fresh_memory()
-    only = slate_schema(memory, "ABCD", ("pick",))
+    view = fresh_memory()
+    only = slate_schema(view, "ABCD", ("pick",))
     assert list(only["properties"]) == ["reason", "pick", "expected_delta"]
     assert only["properties"]["pick"]["enum"] == ["A", "B", "C", "D"]
-    both = slate_schema(memory, "ABCD", ("pick", "own"))
+    both = slate_schema(view, "ABCD", ("pick", "own"))
     assert both["properties"]["pick"]["enum"] == ["A", "B", "C", "D", "own"]
     changes, ideas = both["properties"]["changes"], both["properties"]["ideas"]
-    assert changes == proposal_schema(memory)["properties"]["changes"]
+    assert changes == proposal_schema(view)["properties"]["changes"]
     assert ideas["items"]["items"] == changes["items"]
     assert (ideas["maxItems"], ideas["items"]["maxItems"]) == (4, 3), "five changes in one reply"
     assert both["required"] == only["required"] == ["reason", "pick", "expected_delta"]
@@ -67,8 +67,8 @@ def test_a_choice_names_a_candidate_and_own_changes_only_where_they_are_allowed(
 def test_many_steps_are_thinned_out() -> None:
     domain = "low = 2\nhigh = 402\nstep = 4\ndefault = 2"
     toml = MENU.toml.replace("low = 2\nhigh = 6\ndefault = 4", domain)
-    memory = fresh_memory(parse_menu(toml, "stepped"))
-    values = values_by_knob(proposal_schema(memory))["n_layer"]["enum"]
+    view = fresh_memory(parse_menu(toml, "stepped"))
+    values = values_by_knob(proposal_schema(view))["n_layer"]["enum"]
     assert isinstance(values, list)
     assert (values[-1], len(values)) == (402, LISTED - 1)
     assert all((value - 2) % 4 == 0 for value in values)
@@ -78,20 +78,20 @@ SPARK = load_menu("spark-354m")
 
 
 @pytest.mark.parametrize(
-    "memory",
+    "view",
     [*map(memory_of, (0, 3, 40, 100)), fresh_memory(SPARK)],
     ids=["0", "3", "40", "100", "another menu"],
 )
-def test_the_example_said_word_for_word_passes_the_rails(memory: Memory) -> None:
-    budget = memory.menu.campaign.budget
-    raw = example_text(memory, budget)
-    rails = Rails(memory.menu, budget=budget)
-    checked = rails.check(raw, memory.reference, memory.evidence.configs)
+def test_the_example_said_word_for_word_passes_the_rails(view: SearchView) -> None:
+    budget = view.menu.campaign.budget
+    raw = example_text(view, budget)
+    rails = Rails(view.menu, budget=budget)
+    checked = rails.check(raw, view.reference, view.evidence.configs)
     assert checked.verdict.allowed, checked.verdict.why
     assert checked.proposal is not None
     for name, value in checked.proposal.changes.items():
-        assert value != memory.menu.knobs[name].default
-    assert example_text(memory, budget) == raw
+        assert value != view.menu.knobs[name].default
+    assert example_text(view, budget) == raw
 
 
 def test_the_examples_of_both_replies_change_with_the_iteration() -> None:

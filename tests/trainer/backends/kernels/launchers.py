@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from trainer.spec import TrialSpec
+from trainer.schema import TrialSpec
 
 ENTRY = "tests.trainer.backends.kernels.launchers:build"
 SIGNATURE = {0: "*fp32", 1: "*bf16", 2: "i32", 3: "fp32"}

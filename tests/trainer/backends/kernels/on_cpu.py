@@ -6,7 +6,7 @@ The fork server imports this module and so torch, which stops a trial on a GPU h
 from pathlib import Path
 
 from tests.trainer.backends.kernels import cubins
-from trainer.spec import TrialSpec, trial
+from trainer.schema import TrialSpec, trial
 
 trial.makes_code = lambda device: True
 

@@ -27,7 +27,7 @@ from trainer.executors.choice import choose_executor
 from trainer.executors.local import COMMAND_ENTRY
 from trainer.executors.ray import cluster
 from trainer.executors.ray.messages import Needs
-from trainer.spec import parse_result
+from trainer.schema import parse_result
 
 
 def test_a_word_for_who_names_no_cluster() -> None:

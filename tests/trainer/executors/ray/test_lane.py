@@ -28,7 +28,7 @@ from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.messages import LaneOrder, Machine
 from trainer.executors.ray.node import NodeLane
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import Place, parse_result
+from trainer.schema import Place, parse_result
 
 SPEC = trial_spec()
 POINT = '{{"step": {step}, "tokens": {step}, "loss": 5.5, "lr": 0.1, "grad_norm": 1.0, "s": 0.1}}'

@@ -22,7 +22,7 @@ from trainer.executors.ray import parcels as module
 from trainer.executors.ray.messages import LaneOrder
 from trainer.executors.ray.parcels import Received, fill
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import Command, CommandOk, ScoredText, TextPart, TrialSpec
+from trainer.schema import Command, CommandOk, ScoredText, TextPart, TrialSpec
 
 PRINTS = "print('val loss', open('data/part.txt').read())"
 

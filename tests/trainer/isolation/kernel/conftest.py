@@ -18,7 +18,7 @@ from tests.support.stub_cuda import StubMachine
 from tests.support.trials import by_command, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import ScoredText
+from trainer.schema import ScoredText
 
 SECRET = "the-secret"
 HERE = Layers.detect()

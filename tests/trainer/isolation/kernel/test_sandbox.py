@@ -28,7 +28,7 @@ from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine.environment import allowed_environment
-from trainer.spec import ScoredText, TextPart, TrialFailed
+from trainer.schema import ScoredText, TextPart, TrialFailed
 
 HERE = Layers.detect()
 SECRET = "the-secret"

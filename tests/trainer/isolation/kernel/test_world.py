@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 from trainer.executors.base import Job
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import Measured, TrialFailed
+from trainer.schema import Measured, TrialFailed
 
 HERE = Layers.detect()
 DENIED = {errno.EACCES, errno.EPERM}
