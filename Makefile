@@ -73,7 +73,7 @@ model-loop: $(VENV)/.small-model
 	$(BIN)/python -m bench.small_model loop --iters $(ITERS) --campaign runs/small-model
 	$(BIN)/autoresearch export --to chat-jsonl --all-replies --overwrite --campaign runs/small-model
 
-# Some minutes, some 10 GB under /tmp, root. What is missing is said, and the tests are skipped.
+# Half an hour, some 10 GB under /tmp, root. What is missing is said, and the tests are skipped.
 containers: $(VENV)/.installed-dev
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  apt-get install -qq -y --no-install-recommends $(CONTAINERS) > /dev/null \

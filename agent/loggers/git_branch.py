@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 from agent.loggers.base import RunEvent
+from agent.menu.proxy_menu import ProxyMenu
 from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from autoresearch.safe_text import plain
@@ -41,21 +42,29 @@ _WRITTEN = ("", "objects", "objects/pack", "refs", "refs/heads", "refs/tags", "l
 _BRANCHES = tuple(f"{folder}/autoresearch" for folder in ("refs/heads", "refs/tags"))
 
 
+def refuse_built_in(menu: ProxyMenu) -> None:
+    """
+    :raises CampaignError: if the menu trains no script, whose changes could be committed.
+    """
+    if menu.trainer is None:
+        raise CampaignError(
+            "--git commits the changes of a script, and this campaign trains the built-in "
+            "model; leave it out, or search a menu with a [trainer]"
+        )
+
+
 class GitBranch:
     """Branch ``autoresearch/NAME-ID`` of the repository that holds a campaign's script."""
 
     def __init__(self, campaign: Campaign) -> None:
         """Find the repository.
 
-        :raises CampaignError: if the campaign trains no script of the user's own, or git cannot
-            write the script's repository, or its branch is checked out.
+        :raises CampaignError: if git cannot write the script's repository, or its branch is checked
+            out.
         """
         row = campaign.row
-        if row.script is None or campaign.command is None:
-            raise CampaignError(
-                "--git commits the changes of a script, and this campaign trains the built-in "
-                "model; leave it out, or search a menu with a [trainer]"
-            )
+        assert row.script is not None, "a campaign that trains a script"
+        assert campaign.command is not None, "a campaign that trains a script"
         self._campaign, self._command = campaign, campaign.command
         self._directory = Path(row.script.directory)
         self._settings = dict(_SAFE)

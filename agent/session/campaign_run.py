@@ -19,7 +19,7 @@ from agent.loggers.background import (
     log_targets,
 )
 from agent.loggers.base import CampaignFacts
-from agent.loggers.git_branch import GitBranch
+from agent.loggers.git_branch import GitBranch, refuse_built_in
 from agent.loggers.notices import KeepNotices, Notifier
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
@@ -98,6 +98,8 @@ def run_campaign(
     """
     console = Console(stderr=options.as_json)
     settings, menu = chosen_settings(directory, chosen, console, trust=options.trust)
+    if options.git:
+        refuse_built_in(menu)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
     known = _priors(options.priors, directory, menu)
     targets = log_targets(options.log)

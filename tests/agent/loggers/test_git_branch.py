@@ -109,6 +109,7 @@ def test_git_is_refused_where_it_cannot_commit(own: Own, tmp_path: Path) -> None
     toy = Toy(tmp_path / "toy")
     refused = toy.run(*toy.arguments(1, "--git")[1:])
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert not toy.campaign.exists(), "nothing was begun"
     (own.home / ".git").rename(own.home / "elsewhere")
     said = own.loop(1, "--git", code=1)
     assert said.splitlines()[-1].startswith("error: ")
