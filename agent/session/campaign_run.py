@@ -87,10 +87,7 @@ class SessionOptions:
 
 
 def run_campaign(
-    directory: Path,
-    chosen: dict[str, Any],
-    goal: Goal,
-    options: SessionOptions,
+    directory: Path, chosen: dict[str, Any], goal: Goal, options: SessionOptions
 ) -> None:
     """Create or resume the campaign, and work on it until its goal is reached.
 
