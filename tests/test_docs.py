@@ -108,7 +108,9 @@ def test_the_night_that_is_shown_says_what_its_journal_says(tmp_path: Path) -> N
     page = (shown / "report.html").read_text("utf-8")
     for known in (summary["campaign"], f"{summary['best']['objective']:.4f}"):
         assert known in page
-    assert f"Spearman {summary['fidelity']['spearman']['value']:.2f}" in text
+    assert summary["headline"]["verdict"] == "confirmed"
+    confirmed, *ends = (-summary["headline"][name] for name in ("delta", "hi", "lo"))
+    assert f"{confirmed:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in text
 
 
 def test_the_report_of_the_night_opens_in_a_browser() -> None:
