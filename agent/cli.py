@@ -62,6 +62,11 @@ def _reflow(command: Any) -> None:
 _PANELS = {
     "Search": (
         ("loop", "night.loop", "Search for a better config: propose, train, judge, keep, repeat."),
+        (
+            "space",
+            "night.space",
+            "Show or edit what proposals may set, also while the loop runs.",
+        ),
         ("propose", "night.propose", "Queue a proposal for a campaign's loop, also while it runs."),
         ("status", "night.status", "Show one line per campaign: progress, gain, pace, end."),
         ("top", "night.top", "Rank the best configs, shrunk by the noise, with intervals."),

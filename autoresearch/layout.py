@@ -6,6 +6,7 @@ history.sqlite      the journal's index
 campaign.lock       which process writes
 in_flight/          one file per iteration that is not in the journal yet
 queue/              one file per proposal that waits; queue/taken/ is the loop's
+space.json          edits of the space that wait; space.taken.json is the loop's
 pause               while it is there, the loop waits
 telemetry.csv       power and memory of the device
 imported.jsonl      another tool's measurements and their source
@@ -32,6 +33,8 @@ LOCK_FILE = "campaign.lock"
 IN_FLIGHT_DIR = "in_flight"
 QUEUE_DIR = "queue"
 TAKEN_DIR = "taken"
+SPACE_FILE = "space.json"
+SPACE_TAKEN_FILE = "space.taken.json"
 PAUSE_FILE = "pause"
 TELEMETRY_FILE = "telemetry.csv"
 IMPORTED_FILE = "imported.jsonl"

@@ -14,7 +14,7 @@ NAME = "autoresearch"
 COMMANDS = frozenset(
     "loop status top show confirm report serve menu propose calibrate diff sql mcp doctor data"
     " envelope compare stress attribute ladder handoff verify cost import export reindex"
-    " check".split()
+    " check space".split()
 )
 _HINT = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(sorted(COMMANDS))})\b)(?<!-m {NAME} )")
 

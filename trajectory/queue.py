@@ -66,6 +66,14 @@ class Queued(Frozen):
         }
 
 
+def user_name() -> str:
+    """Return the name of the user who runs this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"
+
+
 def add(directory: Path, proposal: Proposal, author: str | None = None) -> Queued:
     """Queue a proposal; it is on disk when this returns.
 
@@ -73,12 +81,8 @@ def add(directory: Path, proposal: Proposal, author: str | None = None) -> Queue
     :raises CampaignError: if too many wait, or the author's name is empty or too long.
     :raises MachineryError: if the campaign's directory cannot be written.
     """
+    author = author or user_name()
     number = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
-    if not author:
-        try:
-            author = getpass.getuser()
-        except (KeyError, OSError):  # a container's user may have no name
-            author = f"user {os.getuid()}"
     try:
         queued = Queued(id=number, author=author, proposal=proposal)
     except ValidationError as error:

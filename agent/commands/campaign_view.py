@@ -15,22 +15,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from agent.commands.night.board import interval_text
 from agent.commands.night.status import Glance, glance
-from agent.menu.files import menu_of
+from agent.menu.edits import edited, menu_now, with_edits
+from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.rails import Checked, Rails
 from agent.session.places import existing_campaign, refuse_imported
 from autoresearch.errors import CampaignError, JournalError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, Scalar
-from autoresearch.words import changes_text
-from trainer.schema import BPB, difference
+from autoresearch.words import changes_text, timestamp
+from trainer.schema import BPB, AnyConfig, difference
 from trajectory import ranking
 from trajectory.journal import read_rows
 from trajectory.live.follower import Follower
 from trajectory.proposals import Proposal
-from trajectory.queue import Queued, add, queued_in
+from trajectory.queue import Queued, add, queued_in, user_name
 from trajectory.ranking import Ranked
 from trajectory.reading import Results
-from trajectory.rows import CampaignRow, IterationRow
+from trajectory.rows import CampaignRow, IterationRow, SpaceRow
+from trajectory.space import add_edit, edits_in
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -148,7 +150,7 @@ class CampaignView:
         usage = SearchUsage(source="the journal")
         if row is None:
             raise JournalError(f"{self.journal} holds no row yet; start it with: autoresearch loop")
-        menu = menu_of(row)
+        menu = menu_now(row, self.results())
         return read_findings(
             self.journal,
             [ReportedKnob(one.name, one.domain, one.default) for one in menu.knobs.values()],
@@ -170,16 +172,54 @@ class CampaignView:
         :raises CampaignError: if the journal is empty.
         """
         results = self.results()
-        row = results.campaign
-        if row is None:
-            raise CampaignError(f"{self.directory} holds an empty journal; start its loop first")
-        menu, evidence = menu_of(row), results.evidence
-        best = evidence.configs.get(evidence.incumbent_hash or "")
-        moves = row.reference == "incumbent"
-        reference = best.config if best is not None and moves else menu.baseline
+        row, menu, reference = self._present(results)
         rails = Rails(menu, budget=row.budget, max_changes=row.max_changes)
         raw = json.dumps({"changes": dict(changes), "reason": reason})
-        return rails.check(raw, reference, evidence.configs)
+        return rails.check(raw, reference, results.evidence.configs)
+
+    def _present(self, results: Results) -> tuple[CampaignRow, ProxyMenu, AnyConfig]:
+        """Return the campaign's row, its menu with all edits so far, and the config that proposals
+        edit.
+
+        :raises CampaignError: if the journal is empty.
+        """
+        row, evidence = results.campaign, results.evidence
+        if row is None:
+            raise CampaignError(f"{self.directory} holds an empty journal; start its loop first")
+        menu = menu_now(row, results)
+        best = evidence.configs.get(evidence.incumbent_hash or "")
+        moves = row.reference == "incumbent"
+        return row, menu, best.config if best is not None and moves else menu.baseline
+
+    def space(self) -> tuple[ProxyMenu, AnyConfig, list[SpaceRow]]:
+        """Return the menu with all edits, the config that proposals edit, and the edits that the
+        loop has not taken up.
+
+        :raises CampaignError: if the journal is empty.
+        """
+        results = self.results()
+        _, menu, reference = self._present(results)
+        known = results.rows_of(SpaceRow)
+        waiting = [edit for edit in edits_in(self.directory) if edit not in known]
+        return with_edits(menu, waiting), reference, waiting
+
+    def edit_space(self, knobs: Mapping[str, Any], author: str | None = None) -> SpaceRow:
+        """Edit what the campaign's proposals may set, also while its loop runs; the edit is on disk
+        when this returns.
+
+        :param knobs: the keys of the menu's tables to replace, or ``{"frozen": True}``, by knob; a
+            constant with a whole domain becomes a knob.
+        :param author: who edits, for the row; None: the user who runs this process.
+        :raises CampaignError: if the campaign is read-only or empty.
+        :raises MenuError: if the space cannot be edited so.
+        """
+        refuse_imported(self.directory)
+        menu, reference, _ = self.space()
+        edited(menu, knobs, reference)
+        name = (author or user_name())[:100]
+        edit = SpaceRow(at=timestamp(), author=name, knobs=dict(knobs))
+        add_edit(self.directory, edit)
+        return edit
 
     def propose(
         self, changes: Mapping[str, Scalar], reason: str = "", author: str | None = None

@@ -17,14 +17,14 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.exports.forms import Exported, campaign_row, study_name, whole_database
-from agent.menu.files import menu_of
+from agent.menu.edits import menu_now
 from autoresearch.errors import FormatError
 from autoresearch.layout import JOURNAL_FILE
 from trainer.schema import Direction
-from trajectory.evidence import Evidence
 from trajectory.formats.tracked import seconds_of
 from trajectory.history.tables import hidden, sqlite_url
 from trajectory.journal import read_rows
+from trajectory.reading import Results
 from trajectory.rows import BaselineRow, IterationRow
 
 BATCH = 500
@@ -85,14 +85,14 @@ def _usable(where: str) -> Iterator[None]:
 
 def _trials(directory: Path) -> tuple[list[FrozenTrial], dict[str, Any]]:
     campaign = campaign_row(directory)
-    measure, menu = campaign.measured_in, menu_of(campaign)
-    evidence = Evidence()
+    measure, results = campaign.measured_in, Results()
     seen: dict[str, tuple[str, str]] = {}  # times of the first and the last row, by config
     for row in read_rows(directory / JOURNAL_FILE):
-        evidence.add(row)
+        results.add(row)
         if isinstance(row, BaselineRow | IterationRow) and row.config_hash is not None:
             first, _ = seen.get(row.config_hash, (row.at, row.at))
             seen[row.config_hash] = (first, row.at)
+    menu, evidence = menu_now(campaign, results), results.evidence
     distributions = {name: domain.distribution() for name, domain in menu.domains.items()}
     trials = []
     for entry in evidence.configs.values():

@@ -14,7 +14,7 @@ from functools import cached_property
 from random import Random
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, InstanceOf, model_validator
+from pydantic import ConfigDict, Field, InstanceOf, model_validator
 
 from agent.menu.code_knob import CodeKnob, check_stated
 from agent.menu.expressions import Expression, ExpressionError
@@ -70,6 +70,9 @@ class ProxyMenu(Frozen):
     campaign: CampaignDefaults = CampaignDefaults()
     trainer: TrainerTable | None = None
     """Command that trains its configs; None: the built-in trainer."""
+    narrowed: Mapping[str, InstanceOf[Domain] | None] = Field({}, exclude=True)
+    """What proposals may set, of each knob that was edited during a campaign; None: nothing. The
+    knob's own domain still has the values of all earlier configs."""
     toml: str
     """The exact text it was read from."""
 
@@ -175,6 +178,17 @@ class ProxyMenu(Frozen):
                 raise ValueError(f"knob {name}: when = {json_text(knob.when)}: {error}") from error
             later.remove(name)
         return conditions
+
+    @cached_property
+    def open_domains(self) -> Mapping[str, Domain]:
+        """What proposals may set: the domain of every knob that is not frozen."""
+        narrowed = {name: self.narrowed.get(name, domain) for name, domain in self.domains.items()}
+        return {name: domain for name, domain in narrowed.items() if domain is not None}
+
+    def allows(self, name: str, value: Scalar) -> bool:
+        """Return whether no edit of the menu forbids proposals to set a knob to this value."""
+        domain = self.open_domains.get(name)
+        return name not in self.narrowed or (domain is not None and domain.contains(value))
 
     def idle(self, values: Mapping[str, Scalar]) -> set[str]:
         """Return the knobs that do not count beside these values of all knobs."""

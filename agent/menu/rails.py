@@ -147,6 +147,9 @@ class Rails:
             if name not in menu.knobs:
                 why = f"is not a knob of this menu{did_you_mean(name, menu.knobs)}"
                 raise _RefusedError("menu", f"{json_text(name)} {why}")
+            if name not in menu.open_domains:
+                why = "is frozen in this campaign; change another knob"
+                raise _RefusedError("menu", f"{name} {why}")
         if len(changes) > self.max_changes:
             why = f"{len(changes)} knobs are set; set at most {self.max_changes} at a time"
             raise _RefusedError("menu", why)
@@ -156,6 +159,9 @@ class Rails:
                 raise _RefusedError("code", clause)
             if clause:
                 raise _RefusedError("range", f"{clause}; choose a value inside that domain")
+            if not menu.allows(name, value):
+                clause = f"{name} = {menu.open_domains[name].why_not(value)}"
+                raise _RefusedError("range", f"{clause} now; choose a value inside that domain")
 
     def _checked_config(
         self, changes: Mapping[str, Scalar], reference: AnyConfig, tried: Container[str]

@@ -62,7 +62,7 @@ class SearchView:
 
     @property
     def _numbers(self) -> int:
-        return len(self.menu.knobs) - len(self.menu.code_knobs)
+        return sum(name not in self.menu.code_knobs for name in self.menu.open_domains)
 
     @property
     def tried(self) -> Container[str]:

@@ -67,7 +67,8 @@ def changes_for(idea: Idea, view: SearchView) -> dict[str, Scalar]:
     chooser = slot.chosen_by
     if not chooser or slot.body(reference.value(chooser)) is not None or chooser not in menu.knobs:
         return changes
-    fitting = [one for one in menu.domains[chooser].ends if slot.body(one) is not None]
+    domain = menu.open_domains.get(chooser)
+    fitting = [one for one in domain.ends if slot.body(one) is not None] if domain else []
     own = (key for key in menu.code_knobs if reference.value(key))
     unused = [key for key in own if slot_of(key).chosen_by == chooser]
     return {**dict.fromkeys(unused, ""), **changes, chooser: fitting[0]} if fitting else changes

@@ -52,15 +52,17 @@ class Edits:
     settled: Callable[[Mapping[str, Scalar]], Mapping[str, Scalar]] | None = None
     """Returns values of all knobs with the default of each that does not count beside the others;
     None if all knobs always count."""
+    allows: Callable[[str, Scalar], bool] = lambda _name, _value: True
+    """Whether no edit of the menu forbids a knob this value; earlier configs may have it."""
 
     @classmethod
     def of(cls, view: SearchView) -> Self:
         menu = view.menu
-        domains = {name: one for name, one in menu.domains.items() if name not in menu.code_knobs}
+        domains = {n: one for n, one in menu.open_domains.items() if n not in menu.code_knobs}
         most = min(view.max_changes, len(domains))
         now = menu.knob_values(view.reference)
         settled = menu.settled if menu.conditions else None
-        return cls(domains, now, view.few_changes, most, settled)
+        return cls(domains, now, view.few_changes, most, settled, menu.allows)
 
     def small(self, rng: Random) -> Edit:
         """Edit one to a few knobs, each number equally likely."""
@@ -76,11 +78,15 @@ class Edits:
         return self.turned(rng, self.most, self.most)
 
     def against(self, values: Mapping[str, Scalar]) -> Edit:
-        """Return the values that differ from the reference, once knobs that do not count have
-        their defaults."""
+        """Return the allowed values that differ from the reference, once knobs that do not count
+        have their defaults."""
         if self.settled is not None:
             values = self.settled({**self.now, **values})
-        return {name: value for name, value in values.items() if value != self.now[name]}
+        return {
+            name: value
+            for name, value in values.items()
+            if value != self.now[name] and self.allows(name, value)
+        }
 
     def turned(self, rng: Random, least: int, most: int) -> Edit:
         """Edit a number of knobs within bounds; those that keep their value do not count as

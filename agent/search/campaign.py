@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+from agent.menu.edits import with_edits
 from agent.menu.files import ProxyMenu
 from agent.search.campaign_start import first_row, read_campaign_row, tokens_without_holdout
 from agent.settings.campaign import CampaignSettings, seeds_of
@@ -39,7 +40,7 @@ from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.lock import CampaignLock
 from trajectory.reading import Results
-from trajectory.rows import CampaignRow, EvaluationProtocol, Row
+from trajectory.rows import CampaignRow, EvaluationProtocol, Row, SpaceRow
 
 
 class Campaign(Closing):
@@ -87,6 +88,7 @@ class Campaign(Closing):
             self.row = self._first_row(sandbox)
             self.results = Results(directory / JOURNAL_FILE)
             self.evidence = self.results.evidence
+            self.menu = with_edits(menu, self.results.rows_of(SpaceRow))
             self.history = resources.enter_context(
                 History(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
             )

@@ -24,6 +24,7 @@ from functools import partial
 from itertools import count, filterfalse
 from typing import TypeVar
 
+from agent.menu.edits import edited
 from agent.menu.rails import Checked, Rails
 from agent.proposers.base import Offer, Proposer, SearchView
 from agent.proposers.priors import Prior
@@ -35,14 +36,23 @@ from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, Work, pause_requested
 from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
-from autoresearch.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError, MenuError
 from autoresearch.words import timestamp
 from trainer.executors.base import POLL_S
 from trainer.schema import AnyConfig, PruneRule
 from trainer.telemetry import Sampler
 from trajectory.proposals import ProposerRecord
 from trajectory.queue import QUEUED, ProposalQueue, Queued
-from trajectory.rows import Decision, EventRow, IterationRow, Role, Rules, TrialRecord
+from trajectory.rows import (
+    Decision,
+    EventRow,
+    IterationRow,
+    Role,
+    Rules,
+    SpaceRow,
+    TrialRecord,
+)
+from trajectory.space import clear_edits, has_edits, take_edits
 
 Result = TypeVar("Result")
 
@@ -80,6 +90,7 @@ class Loop:
     """End of the last iteration, by this process's clock."""
 
     def __post_init__(self) -> None:
+        self.rails.menu = self.campaign.menu
         self.scribe = Scribe(self.campaign, self.runner.stop, self.watcher.note)
         self._files = PendingFiles(self.campaign.directory)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
@@ -125,7 +136,8 @@ class Loop:
                 self._flying[pending.iter] = pending
                 iterations.create_task(self._iterate(pending))
                 await asyncio.sleep(0)  # its first trial starts before the next question
-                if self.asks_early and self._goes_on() and not (self._left or self._is_paused):
+                held = self._left or self._is_paused or self._space_waits
+                if self.asks_early and self._goes_on() and not held:
                     self._ask_ahead()
         if self._asked is not None:  # an answer too late
             self._asked.cancel()
@@ -182,6 +194,26 @@ class Loop:
         return self._goal.leaves_room(self._work_done, len(self._flying))
 
     @property
+    def _space_waits(self) -> bool:
+        return has_edits(self.campaign.directory)
+
+    def _take_edits(self) -> None:
+        """Take up the edits of the space, while nothing proposed in the former one is in flight."""
+        campaign, known = self.campaign, self.campaign.results.rows_of(SpaceRow)
+        for edit in take_edits(campaign.directory):
+            if edit in known:  # killed between its row and the file's removal
+                continue
+            try:
+                menu = edited(campaign.menu, edit.knobs, campaign.reference)
+            except MenuError as error:  # the reference has moved since
+                self.scribe.take_note(f"an edit by {edit.author} was not taken up: {error}")
+                continue
+            self.scribe.record(edit)
+            campaign.menu = self.rails.menu = menu
+            self.watcher.note(f"the space was edited by {edit.author}: {edit}")
+        clear_edits(campaign.directory)
+
+    @property
     def _is_paused(self) -> bool:
         return pause_requested(self.campaign.directory)
 
@@ -196,7 +228,12 @@ class Loop:
                     self.scribe.wait_while_paused()
                 elif self._left:
                     return self._left.pop(0)
-                elif (queued := self._queue.take()) is not None:
+                elif self._space_waits and self._asked is None:
+                    if self._flying:
+                        await asyncio.sleep(POLL_S)
+                    else:
+                        self._take_edits()
+                elif not self._space_waits and (queued := self._queue.take()) is not None:
                     view = self._memory(next(self._numbers))
                     return self._accepted(await self._ask(view, partial(_as_queued, queued)))
                 elif self._asked is None:

@@ -113,6 +113,13 @@ class Domain(Frozen, ABC):
         equally."""
         return value
 
+    @abstractmethod
+    def joined(self, other: Domain) -> Domain:
+        """Return a domain of this kind that contains the values of both.
+
+        :raises ValueError: one clause, if there is none.
+        """
+
     # --- to choose among them -------------------------------------------------------------------
 
     @abstractmethod

@@ -84,6 +84,14 @@ class Choices(Domain):
     def contains(self, value: object) -> bool:
         return any(type(value) is type(one) and value == one for one in self.choices)
 
+    def joined(self, other: Domain) -> Domain:
+        if type(other) is not type(self):
+            raise ValueError(f"it was {self}, and {other} cannot join it; give choices like these")
+        assert isinstance(other, Choices)
+        return type(self)(
+            type=self.type, choices=tuple(dict.fromkeys((*self.choices, *other.choices)))
+        )
+
     def at(self, share: float) -> Scalar:
         return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
 

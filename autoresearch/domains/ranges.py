@@ -98,6 +98,17 @@ class Range(Domain):
         words = {bool: "a boolean", str: "a string", float: "a float", int: "an int"}
         return f"{clause} (it is {words.get(type(value), f'a {type(value).__name__}')})"
 
+    def joined(self, other: Domain) -> Domain:
+        if isinstance(other, Choices) and all(map(self.contains, other.choices)):
+            return self
+        if not isinstance(other, Range) or type(other) is not type(self):
+            raise ValueError(f"it was {self}, and {other} cannot join it; give low and high")
+        step = math.gcd(self.step, other.step, int(abs(self.low - other.low)))
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return self.model_copy(
+            update={"low": low, "high": high, "step": step if self.WORD == "int" else 1}
+        )
+
     def _between(self, share: float) -> float:
         """Return the real number at a share of the range, on its scale."""
         if self.scale == "log":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.menu.files import menu_of
+from agent.menu.edits import menu_now
 from agent.menu.proxy_menu import ProxyMenu
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError, SpecError
@@ -190,7 +190,7 @@ def read_attribution(directory: Path, winner: Config) -> AttributionResult | Non
     seeds = {row.trial.seed for row in rows if row.steps == latest.steps}
     try:
         plan = AttributionPlan.of(
-            menu_of(first),
+            menu_now(first, results),
             winner,
             budget=first.budget,
             steps=latest.steps,

@@ -110,6 +110,7 @@ def test_quick_commands_stay_inside(planted: Planted, case: str) -> None:
     planted.run("top")
     planted.run("propose", "lr=0.002")
     planted.run("propose", "--list")
+    planted.run("space", "beta2.frozen=true")
     if case not in UNPAUSED:  # a pause is for a person to end
         planted.run("loop", "--iters=3")
 

@@ -160,6 +160,8 @@ CASES: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "report: foreign folder": ("report", foreign_folder),
     "trials: spec is a hard link": ("trials/t000901/spec.json", hard("token")),
     "trials: curve is a device": ("trials/t000901/curve.jsonl", device),
+    "space: link": ("space.json", link("token")),
+    "space: pipe": ("space.taken.json", pipe),
     "queue: foreign folder": ("queue", foreign_folder),
     "queue: one is a hard link": (QUEUED, hard("token")),
     "history: hard link": ("history.sqlite", hard("database")),

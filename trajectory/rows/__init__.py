@@ -39,6 +39,7 @@ from trajectory.rows.search import (
     EventRow,
     IterationRow,
     Role,
+    SpaceRow,
     TrialRecord,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "Row",
     "RowOfOneRun",
     "Rules",
+    "SpaceRow",
     "StressOutcome",
     "StressPurpose",
     "StressRow",
@@ -92,6 +94,7 @@ _Known: TypeAlias = (
     | ConfirmedRow
     | CalibrationRow
     | CalibratedRow
+    | SpaceRow
     | EventRow
 )
 Row: TypeAlias = _Known | RowOfOneRun

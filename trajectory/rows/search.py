@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import (
     AliasChoices,
     Field,
+    JsonValue,
     model_validator,
 )
 
@@ -22,6 +23,7 @@ from autoresearch.values import (
     NonNegativeInt,
     PositiveInt,
 )
+from autoresearch.words import json_text
 from trainer.schema import (
     BPB,
     AnyConfig,
@@ -43,7 +45,7 @@ Readers accept all older versions and refuse newer ones by that row. Version 2 a
 ``early_stopping_threshold`` and ``no_effect``. Version 4 added:
 
 - the kinds ``attribution``, ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``,
-  ``confirmed``, ``calibration`` and ``calibrated``;
+  ``confirmed``, ``calibration``, ``calibrated`` and ``space``;
 - a result's ``texts`` and ``checkpoints_bpb``, and the event ``stopped``;
 - the first row's ``z_drop``, ``reserve_holdout``, ``train_tokens``, ``cooldown_steps``,
   ``average`` and ``cudnn_attention``;
@@ -256,6 +258,25 @@ class IterationRow(Frozen):
     lanes: PositiveInt | None = Field(None, exclude_if=not_)
     """Number of trials that could run at once, if more than one. ``wall_s`` of such rows overlap,
     and the rows are in the order in which the iterations ended."""
+
+
+class SpaceRow(Frozen):
+    """An edit of the campaign's space; everything measured before stays evidence."""
+
+    kind: Literal["space"] = "space"
+    at: str
+    """When it was asked for, ISO 8601."""
+    author: Text
+    knobs: dict[str, dict[str, JsonValue]]
+    """Keys of the menu's tables that it replaces, by knob, and ``frozen``."""
+
+    def __str__(self) -> str:
+        """Return ``lr.low = 0.001, lr.high = 0.01``."""
+        return ", ".join(
+            f"{name}.{key} = {json_text(value)}"
+            for name, table in self.knobs.items()
+            for key, value in table.items()
+        )
 
 
 class EventRow(Frozen):

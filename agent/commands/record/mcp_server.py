@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import autoresearch
 from agent.commands.campaign_view import CampaignView
-from agent.menu.files import menu_of
+from agent.menu.edits import menu_now
 from agent.session.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, CampaignError, SettingsError
 from autoresearch.program import install_command
@@ -126,15 +126,20 @@ class _Tools:
         raise CampaignError(f"iteration {iteration} is not in the journal; see status for the last")
 
     def menu(self) -> dict[str, Any]:
-        """Return the knobs with their domains and constraints, and the best config's values."""
+        """Return the knobs with their domains and constraints, and the best config's values.
+
+        `narrowed` holds what proposals may set instead, of knobs edited during the campaign.
+        """
         from agent.commands.night.menu import fields  # noqa: PLC0415
 
         row = self._view.row
         if row is None:
             raise CampaignError("the journal is empty; wait for the loop to start")
         best = self._view.top(1)
-        now = menu_of(row).knob_values(best[0].config) if best else {}
-        return {**fields(menu_of(row)), "best": now}
+        menu = menu_now(row, self._view.results())
+        now = menu.knob_values(best[0].config) if best else {}
+        narrowed = {name: one and one.table() for name, one in menu.narrowed.items()}
+        return {**fields(menu), "narrowed": narrowed, "best": now}
 
     def check(self, changes: dict[str, Scalar], reason: str = "") -> dict[str, Any]:
         """Return the rails' verdict on an edit of the best config, without proposing it."""

@@ -212,7 +212,7 @@ def belief_lines(view: SearchView, promise: Promise) -> Iterator[str]:
     measure = view.menu.measure
     visible: list[tuple[float, str]] = []
     flat = []
-    for name, domain in view.menu.domains.items():
+    for name, domain in view.menu.open_domains.items():
         values = [value for value in listed(domain) if value != promise.now[name]]
         if not values:
             continue

@@ -32,6 +32,7 @@ from agent.proposers.llm.facts import (
 )
 from agent.proposers.llm.reply_form import example_text, slate_example
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, Section, cut_to, estimate_tokens, fit_lines
+from autoresearch.values import Scalar
 from autoresearch.words import scalar_text
 from trainer.schema import Budget
 from trajectory.proposals import Arm
@@ -195,12 +196,12 @@ class Prompter:
         knobs = [
             {
                 **knob.model_dump(mode="json"),
-                "domain": str(knob.domain),
+                "domain": str(menu.open_domains[knob.name]),
                 "when": knob.when,
                 **unsaid,
             }
             for knob in menu.knobs.values()
-            if knob.name not in menu.code_knobs
+            if knob.name in menu.open_domains and knob.name not in menu.code_knobs
         ]
         constraints = [{**each.model_dump(mode="json"), **unsaid} for each in menu.constraints]
         return rendered(
@@ -209,7 +210,7 @@ class Prompter:
                 **on_scores(view),
                 "knobs": knobs,
                 "tied": tuple(str(tie) for tie in menu.ties.values()),
-                "constants": dict(menu.constants),
+                "constants": {**menu.constants, **_frozen(view)},
                 "constraints": constraints,
                 "budget": str(self.budget),
                 "horizon": self.horizon_steps,
@@ -241,6 +242,12 @@ class Prompter:
             "max_changes": view.asked_changes,
             "example": self.example(view, slate),
         }
+
+
+def _frozen(view: SearchView) -> dict[str, Scalar]:
+    """Return the reference's values of the knobs that nothing may change now."""
+    values = view.menu.knob_values(view.reference)
+    return {name: one for name, one in values.items() if name not in view.menu.open_domains}
 
 
 def share_of(context: int) -> int:

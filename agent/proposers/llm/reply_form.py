@@ -79,8 +79,8 @@ def _changes_schema(view: SearchView, most: int) -> dict[str, Any]:
     now = view.menu.knob_values(view.reference)
     changes = [
         _object({"knob": {"type": "string", "enum": [name]}, "value": schema})
-        for name, knob in view.menu.knobs.items()
-        if (schema := value_schema(knob.domain, now[name])) is not None
+        for name, domain in view.menu.open_domains.items()
+        if (schema := value_schema(domain, now[name])) is not None
     ]
     return {
         "type": "array",
@@ -128,8 +128,8 @@ def example_text(view: SearchView, budget: Budget) -> str:
     now = menu.knob_values(view.reference)
     name, changes = "", {}
     for _ in range(DRAWS):
-        name = rng.choice(list(menu.domains))
-        changes = {name: rng.choice(listed(menu.domains[name]))}
+        name = rng.choice(list(menu.open_domains))
+        changes = {name: rng.choice(listed(menu.open_domains[name]))}
         if changes[name] == menu.defaults[name]:
             continue
         with suppress(SpecError):

@@ -21,7 +21,7 @@ import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "torch" else found(name, *rest)
 """
-LOOK = "status top sql diff mcp propose report cost verify menu check"
+LOOK = "status top sql diff mcp propose space report cost verify menu check"
 RUN = """
 from autoresearch.__main__ import main
 for line in sys.argv[1:]:

@@ -97,3 +97,20 @@ def test_a_possible_proposal_is_queued_listed_and_withdrawn(tmp_path: Path) -> N
     assert (code, listed["id"], listed["state"]) == (0, queued["id"], "waiting")
     assert propose(directory, f"--withdraw={queued['id']}") == (0, {"withdrawn": queued["id"]})
     assert propose(directory, f"--withdraw={queued['id']}") == (1, None)
+
+
+def test_the_space_is_shown_and_edited_and_an_impossible_edit_is_refused(tmp_path: Path) -> None:
+    directory = write_campaign(tmp_path / "c", simulated(6)).parent
+
+    def space(*edits: str) -> tuple[int, Any]:
+        done = installed("space", f"--campaign={directory}", "--json", *edits)
+        return done.returncode, json.loads(done.stdout) if done.stdout else None
+
+    for impossible in ("lr.low=fast", "lr.low=0.5", "no_such_knob.low=1", "lr=1", "lr"):
+        assert space(impossible) == (1, None)
+    code, edit = space("beta2.frozen=true", 'activation.choices=["gelu", "swiglu"]', "--author=ada")
+    assert (code, edit["author"], edit["knobs"]["beta2"]) == (0, "ada", {"frozen": True})
+    code, shown = space()
+    assert (code, shown["waiting"]) == (0, [edit])
+    assert shown["knobs"]["beta2"]["domain"] is None
+    assert shown["knobs"]["lr"]["domain"]["type"] == "float"
