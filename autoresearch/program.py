@@ -5,7 +5,6 @@ import shlex
 import shutil
 import sys
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 from autoresearch.safe_text import plain
@@ -54,6 +53,7 @@ def install_command(extra: str) -> str:
     is_of_extra = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")
     packages = [one.partition(";")[0].strip() for one in listed if is_of_extra.search(one)]
     installer = [sys.executable, "-m", "pip", "install"]
-    if find_spec("pip") is None:  # an environment that uv made
+    # Its metadata, since setuptools' hook takes a search for pip itself for an installation.
+    if not any(metadata.distributions(name="pip")):  # an environment that uv made
         installer = ["uv", "pip", "install", "--python", sys.executable]
     return shlex.join([*installer, *(packages or [f".[{extra}]"])])

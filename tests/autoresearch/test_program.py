@@ -62,7 +62,7 @@ def test_an_extra_is_installed_by_the_packages_that_an_index_has() -> None:
 
 
 def test_where_pip_is_missing_uv_installs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoresearch.program.find_spec", lambda name: None)
+    monkeypatch.setattr("autoresearch.program.metadata.distributions", lambda name: [])
     words = shlex.split(install_command("train"))
     assert words[:5] == ["uv", "pip", "install", "--python", sys.executable]
     assert len(words) > 5
