@@ -96,6 +96,8 @@ class Rails:
         ``tried`` holds config hashes. No content of a reply raises an error.
         """
         try:
+            if isinstance(reply, Proposal):  # from a file that others may have written
+                reply = reply.model_dump_json(include={"changes", "reason"})
             if isinstance(reply, str):
                 reply = read_reply(reply, self.form)
         except ReplyError as error:

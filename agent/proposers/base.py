@@ -1,4 +1,4 @@
-"""Define the interface of proposers, which make an offer from a campaign's memory.
+"""Define the interface of proposers, which make an offer from a view of the search.
 
 The rails check every offer, the sampler's as well as a language model's, and nothing else trusts
 one before that. A language model's text is read once, by its proposer.
@@ -102,7 +102,7 @@ class Proposer(Protocol):
     """Interface that connects a user's own search."""
 
     def propose(self, view: SearchView) -> Offer:
-        """Offer one proposal for ``memory.iter``.
+        """Offer one proposal for ``view.iter``.
 
         :raises ProposerError: if it has none; the loop continues with another proposer.
         """

@@ -234,7 +234,7 @@ class Loop:
                     else:
                         self._take_edits()
                 elif not self._space_waits and (queued := self._queue.take()) is not None:
-                    view = self._memory(next(self._numbers))
+                    view = self._view_of(next(self._numbers))
                     return self._accepted(await self._ask(view, partial(_as_queued, queued)))
                 elif self._asked is None:
                     self._ask_ahead()
@@ -248,7 +248,7 @@ class Loop:
     def _ask_ahead(self) -> None:
         """Ask for the next proposal, unless that is done, without waiting for it."""
         if self._asked is None:
-            view = self._memory(next(self._numbers))
+            view = self._view_of(next(self._numbers))
             if not self._flying:
                 self.watcher.proposing(view.iter)
             self._asked = asyncio.create_task(self._ask(view, self.proposer.propose))
@@ -279,7 +279,7 @@ class Loop:
             began=began,
         )
 
-    def _memory(self, iteration: int) -> SearchView:
+    def _view_of(self, iteration: int) -> SearchView:
         campaign = self.campaign
         in_flight = [*self._flying.values(), *self._left]
         return SearchView(
@@ -378,7 +378,7 @@ class Loop:
         self.watcher.iteration_ended(row)
 
 
-def _as_queued(queued: Queued, _memory: SearchView) -> Offer:
+def _as_queued(queued: Queued, _view: SearchView) -> Offer:
     record = ProposerRecord(kind=QUEUED, author=queued.author, queue_id=queued.id)
     return Offer(queued.proposal, record)
 

@@ -1,4 +1,4 @@
-"""Collect the facts of a prompt for a language model: the campaign's memory in lines, the most
+"""Collect the facts of a prompt for a language model: the campaign's evidence in lines, the most
 useful first, and what is measured and how.
 
 The prompt for one function to write gets its contract, the function in use and every variant tried.

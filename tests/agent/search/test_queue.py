@@ -110,18 +110,22 @@ def test_only_what_is_queued_and_legible_is_taken_and_a_refusal_has_a_row(tmp_pa
     (campaign / "queue" / f"{damaged.id}.json").write_text("{")
     refused = add(campaign, Proposal(changes={"no_such_knob": 1}, reason=""), "ada")
     twice = [add(campaign, proposal(3), "ada") for _ in range(2)]
+    loud = add(campaign, proposal(4), "ada")
+    text = json.loads((campaign / "queue" / f"{loud.id}.json").read_text())
+    text["proposal"]["reason"] = "w" * 100_000
+    (campaign / "queue" / f"{loud.id}.json").write_text(json.dumps(text))
     withdraw(campaign, first.id)
     with pytest.raises(CampaignError):
         withdraw(campaign, first.id)
     for name in ("../campaign.toml", "", "*"):
         with pytest.raises(CampaignError):
             withdraw(campaign, name)
-    work(tmp_path, Goal(iterations=5), baseline_seeds=2)
+    work(tmp_path, Goal(iterations=6), baseline_seeds=2)
     by_id = {row["proposer"].get("queue_id"): row for row in rows(tmp_path)}
-    assert by_id.keys() == {None, refused.id, *(one.id for one in twice)}
-    verdicts = [by_id[one.id]["verdict"] for one in (refused, *twice)]
-    assert [one["allowed"] for one in verdicts] == [False, True, False]
-    assert [one["rail"] for one in verdicts] == ["menu", None, "novelty"]
+    assert by_id.keys() == {None, refused.id, *(one.id for one in twice), loud.id}
+    verdicts = [by_id[one.id]["verdict"] for one in (refused, *twice, loud)]
+    assert [one["allowed"] for one in verdicts] == [False, True, False, False]
+    assert [one["rail"] for one in verdicts] == ["menu", None, "novelty", "schema"]
     with pytest.raises(CampaignError):
         withdraw(campaign, twice[0].id)
 
